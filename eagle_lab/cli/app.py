@@ -1,0 +1,146 @@
+"""`eagle-lab VERB [overrides]`: composes the config with Hydra, then runs the verb's body, or a sweep of it.
+
+Under --multirun Hydra only expands the grid: each composed point is typed and checked, all illegal ones are named at
+once, and only then does `sweep` run the points, each in a child process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
+from typing import NoReturn
+
+VERBS = {
+    "data": "prompts and the target's answers -> tokens with a loss mask",
+    "train": "train the draft head",
+    "export": "write the head as an SGLang directory and verify it",
+    "serve": "print the exact server command; stay=true keeps the server up",
+    "bench": "measure accept length and speed of a spec point, with its baseline",
+    "doctor": "check a head and a server for the silent failures",
+    "plan": "what a config resolves to and costs, before anything starts",
+    "report": "rows -> summary.csv, report.md, plots",
+    "run": "all of it: data, train, export, doctor, bench, report",
+}
+
+USAGE = """eagle-lab: train EAGLE-3 draft heads and prove how well they serve.
+
+usage: eagle-lab VERB [group=option] [key=value] [--multirun] [--cfg job] [--help]
+
+{verbs}
+
+`eagle-lab VERB --help` lists the groups and their options, `--cfg job` prints the composed config.
+  eagle-lab run target=smollm2_135m spec=chain spec.num_draft_tokens=5 server=cpu
+  eagle-lab run experiment=demo
+"""
+
+
+def main() -> NoReturn:
+    argv = sys.argv[1:]
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(USAGE.format(verbs="\n".join(f"  {v:8s}{text}" for v, text in VERBS.items())))
+        sys.exit(0 if argv else 2)
+    if argv[0] == "--version":
+        from eagle_lab import __version__
+
+        print(__version__)
+        sys.exit(0)
+    verb, rest = ("run", argv) if argv[0].startswith("-") else (argv[0], argv[1:])
+    if verb == "point":
+        sys.exit(guarded(lambda: _point(Path(rest[0]))))
+    if verb not in VERBS:
+        near = get_close_matches(verb, VERBS, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        print(f"eagle-lab: no verb {verb!r}.{hint} Verbs: {', '.join(VERBS)}.", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(guarded(lambda: _compose(verb, rest)))
+
+
+def guarded(action: Callable[[], int]) -> int:
+    """The action's exit code; an error that a user can act on becomes one paragraph on stderr and its exit code."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from eagle_lab.config.errors import LabError
+    from eagle_lab.config.load import explain
+
+    try:
+        return action()
+    except LabError as e:
+        print(f"eagle-lab: {e}", file=sys.stderr)
+        return e.exit_code
+    except (HydraException, OmegaConfBaseException) as e:
+        print(f"eagle-lab: config: {explain(e)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("eagle-lab: stopped; the same command takes up the work where it is.", file=sys.stderr)
+        return 130
+
+
+def _compose(verb: str, rest: list[str]) -> int:
+    import hydra
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+    from omegaconf import DictConfig
+
+    from eagle_lab.config import load, resolvers
+    from eagle_lab.config.errors import LabError
+    from eagle_lab.config.paths import conf_dir
+    from eagle_lab.sweep.points import Point
+
+    load.register()
+    resolvers.register()
+    # hydra then hands its exceptions to guarded() instead of printing them and exiting with 1
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    points: list[Point] = []
+    refused: list[str] = []
+    multirun = False
+
+    def task(cfg: DictConfig) -> None:
+        nonlocal multirun
+        hydra_cfg = HydraConfig.get()
+        multirun = hydra_cfg.mode == RunMode.MULTIRUN
+        out = Path(hydra_cfg.runtime.output_dir)
+        try:
+            points.append(Point(verb=verb, directory=out, config=load.load(cfg)))
+        except LabError as e:
+            refused.append(f"{', '.join(hydra_cfg.overrides.task)}: {e}" if multirun else str(e))
+            with suppress(OSError):
+                out.rmdir()
+
+    sys.argv = [f"eagle-lab {verb}", *rest]
+    hydra.main(config_path=str(conf_dir()), config_name=verb, version_base="1.3")(task)()
+    if refused and multirun:
+        raise LabError(f"{len(refused)} point(s) of the sweep are illegal; nothing was started.\n" + "\n".join(refused))
+    if refused:
+        raise LabError(refused[0])
+    if multirun:
+        return _sweep(verb, points)
+    # no point: --cfg, --info and the like have printed what they were asked for
+    return body(verb)(points[0].config, points[0].directory) if points else 0
+
+
+def body(verb: str) -> Callable[..., int]:
+    """The verb's `run(config, out) -> exit code`; its module may import torch when called."""
+    return importlib.import_module(f"eagle_lab.cli.{verb}").run
+
+
+def _sweep(verb: str, points: list) -> int:
+    from eagle_lab.sweep.execute import execute
+
+    failed = execute(points)
+    if verb in ("run", "bench"):
+        from eagle_lab.report.write import report
+
+        report(points[0].directory.parent)
+    return 1 if failed else 0
+
+
+def _point(directory: Path) -> int:
+    from eagle_lab.sweep.execute import run_point
+
+    return run_point(directory, body)

@@ -1,0 +1,113 @@
+"""The only door from Hydra's DictConfig to the typed Config, and the rules that span groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from eagle_lab.config import aux_layers
+from eagle_lab.config.errors import LabError
+from eagle_lab.config.files import write_text
+from eagle_lab.config.schema import Config, OpsImpl, ServerKind, SpecKind, TargetKind
+
+
+def register() -> None:
+    """Makes the schema known to Hydra under the name that conf/base.yaml starts from."""
+    ConfigStore.instance().store(name="schema", node=Config)
+
+
+def load(cfg: DictConfig | dict[str, Any]) -> Config:
+    """Typed, complete and legal, or a LabError that names the key, the value and the fix.
+
+    The container is merged into the schema once more, since `+key=value` passes Hydra's own struct check.
+    """
+    try:
+        raw = OmegaConf.to_container(cfg, resolve=True) if isinstance(cfg, DictConfig) else dict(cfg)
+        assert isinstance(raw, dict)
+        raw.pop("hydra", None)
+        merged = OmegaConf.merge(OmegaConf.structured(Config), raw)
+    except OmegaConfBaseException as e:
+        raise LabError(f"config: {explain(e)}. `eagle-lab VERB --cfg job` prints what is composed.") from e
+    # both: merge keeps a default where the file says ???, so only the raw tree shows those
+    missing = sorted(OmegaConf.missing_keys(merged) | OmegaConf.missing_keys(OmegaConf.create(raw)))
+    if missing:
+        raise LabError(f"config: no value for {', '.join(missing)}. Give it on the command line: {missing[0]}=...")
+    try:
+        config = OmegaConf.to_object(merged)
+    except LabError as e:
+        # omegaconf appends its own "full_key: ... object_type=..." to the message of a rule in __post_init__
+        raise LabError(str(e).split("\n    full_key")[0]) from e
+    assert isinstance(config, Config)
+    check(config)
+    return config
+
+
+def load_file(path: Path) -> Config:
+    loaded = OmegaConf.load(path)
+    assert isinstance(loaded, DictConfig)
+    return load(loaded)
+
+
+def dump(config: Config, path: Path) -> None:
+    """Writes the resolved config; `load_file` reads it back equal."""
+    write_text(path, OmegaConf.to_yaml(OmegaConf.structured(config)))
+
+
+def explain(e: BaseException) -> str:
+    """One line out of a Hydra or OmegaConf error and its cause, without their internals."""
+    texts = []
+    at: BaseException | None = e
+    while at is not None:
+        text = " ".join(line.strip() for line in str(at).split("full_key:")[0].splitlines() if line.strip())
+        if text and text not in texts:
+            texts.append(text)
+        at = at.__cause__
+    return " / ".join(texts)
+
+
+def check(c: Config) -> None:
+    """Rules between groups that need no model at hand."""
+    facts, server, spec = c.target.facts, c.server, c.spec
+    if not c.data.sources:
+        raise LabError("data.sources is empty: there is nothing to train on. Choose data=self_synth or data=jsonl.")
+    if c.target.kind is TargetKind.hf and not (c.target.path or c.target.hub_id):
+        raise LabError("target: neither a path nor a hub id. Use target=hf target.path=/models/mine (or org/name).")
+    if facts.vocab_size is not None and c.draft.vocab_size > facts.vocab_size:
+        raise LabError(
+            f"draft.vocab_size={c.draft.vocab_size} is larger than the vocabulary of target {c.target.name} "
+            f"({facts.vocab_size}). Set draft.vocab_size to at most {facts.vocab_size}."
+        )
+    if facts.num_hidden_layers is not None:
+        aux_layers.resolve(c.aux, facts.num_hidden_layers)
+    positions = c.draft.max_position_embeddings or facts.max_position_embeddings
+    if positions is not None and spec.kind is not SpecKind.none and positions < server.context_length:
+        raise LabError(
+            f"draft positions {positions} are below server.context_length={server.context_length}: past that point "
+            f"drafts are garbage or the server dies. Set server.context_length={positions}, or raise "
+            "draft.max_position_embeddings."
+        )
+    if server.kind is ServerKind.cpu and spec.kind is not SpecKind.none and c.suite.temperature > 0:
+        raise LabError(
+            f"suite.temperature={c.suite.temperature} with server=cpu: SGLang verifies greedily on a CPU, so nothing "
+            "above 0 can be measured there. Set suite.temperature=0 or use server=gpu."
+        )
+    if server.kind is not ServerKind.url and c.suite.concurrency > server.max_running_requests:
+        raise LabError(
+            f"suite.concurrency={c.suite.concurrency} is above server.max_running_requests="
+            f"{server.max_running_requests}: requests would queue and every time would be wrong. Raise the second."
+        )
+    rows = server.max_running_requests * (spec.eagle_topk or 1) * server.context_length
+    if rows >= 2**31:
+        raise LabError(
+            f"max_running_requests x eagle_topk x context_length = {rows}: SGLang asserts that it is below 2**31. "
+            "Lower server.max_running_requests or server.context_length."
+        )
+    if c.ops.impl is OpsImpl.triton and c.trainer.accelerator == "cpu":
+        raise LabError("ops=triton with trainer.accelerator=cpu: Triton kernels need a GPU. Use ops=auto.")
+
+
+__all__ = ["check", "dump", "explain", "load", "load_file", "register"]
