@@ -67,7 +67,11 @@ def read_jsonl(path: Path, *, torn_tail: bool = False) -> list[dict[str, Any]]:
         raw = raw[: raw.rfind(b"\n") + 1]
         with replacing(path) as aside:
             aside.write_bytes(raw)
-    rows = []
+    return [row for _, row in numbered_rows(raw, path)]
+
+
+def numbered_rows(raw: bytes, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number from 1, row) of JSONL bytes; blank lines are skipped, LabError names file and line of a bad row."""
     for number, line in enumerate(raw.split(b"\n"), 1):
         if not line.strip():
             continue
@@ -77,5 +81,4 @@ def read_jsonl(path: Path, *, torn_tail: bool = False) -> list[dict[str, Any]]:
             raise LabError(f"{path}, line {number}: not JSON ({e}). One JSON object per line is wanted.") from e
         if not isinstance(row, dict):
             raise LabError(f"{path}, line {number}: {type(row).__name__} found, a JSON object is wanted.")
-        rows.append(row)
-    return rows
+        yield number, row
