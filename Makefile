@@ -4,7 +4,7 @@
 PYTHON ?= python3
 ARGS ?=
 
-PIP := bin/python -m pip --disable-pip-version-check install --quiet --no-compile
+PIP := bin/python -m pip --disable-pip-version-check install -qq --no-compile
 PINS := requirements/constraints.txt
 
 # The stamp's name holds all that the set-up depends on, and it is written last: a set-up that was interrupted, or made
@@ -40,13 +40,13 @@ check: $(CPU) ## formatting, lint, types
 	.venv/bin/mypy
 
 wheel: $(CPU) ## dist/eagle_lab-*.whl, configs and suites inside
-	.venv/bin/python -m pip --quiet wheel --no-deps --no-build-isolation --wheel-dir dist .
+	.venv/bin/python -m pip -qq wheel --no-deps --no-build-isolation --wheel-dir dist .
 
 clean: ## remove the set-up, dist/ and tool caches; outputs/ stays
 	rm -rf .venv .venv-gpu dist .pytest_cache .ruff_cache .mypy_cache
 
 $(CPU): | python
-	@echo "set-up of .venv with $$($(PYTHON) -V): about 2 minutes and 2.1 GB, once"
+	@echo "set-up of .venv with $$($(PYTHON) -V): about 2 minutes and 2.3 GB, once"
 	@rm -rf .venv
 	@$(PYTHON) -m venv .venv
 	@.venv/$(PIP) -c $(PINS) -e ".[dev]" -r requirements/cpu-server.txt
