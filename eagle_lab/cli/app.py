@@ -134,13 +134,13 @@ def _sweep(verb: str, points: list) -> int:
 
     failed = execute(points)
     if verb in ("run", "bench"):
-        from eagle_lab.report.write import report
+        from eagle_lab.cli.report import write
 
-        report(points[0].directory.parent)
+        write(points[0].directory.parent)
     return 1 if failed else 0
 
 
 def _point(directory: Path) -> int:
-    from eagle_lab.sweep.execute import run_point
+    from eagle_lab.sweep.child import run_point
 
     return run_point(directory, body)

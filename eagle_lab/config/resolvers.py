@@ -6,10 +6,9 @@ import re
 
 from omegaconf import DictConfig, OmegaConf
 
+from eagle_lab.config.content import NOT_CONTENT
 from eagle_lab.config.digest import digest
 
-# they name or place a run and change none of its numbers
-NOT_CONTENT = ("name", "track", "paths", "hydra", "stay", "results")
 COMMON = ("experiment", *NOT_CONTENT)
 
 

@@ -1,62 +1,53 @@
 """Runs the points of a sweep, each in a child process, and keeps what happened in status.json.
 
 A point's config is frozen in its directory before the first one starts: edits to conf/ during a sweep change nothing.
+A point is done when its status.json says so for this content; everything else is run again by the same command.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import time
-import traceback
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from eagle_lab.config import load
-from eagle_lab.config.digest import digest
-from eagle_lab.config.errors import LabError
+from eagle_lab.config.content import content_digest
 from eagle_lab.config.files import read_json, write_json
-from eagle_lab.config.resolvers import NOT_CONTENT
+from eagle_lab.config.provenance import provenance
 from eagle_lab.sweep.points import Point
 
 
-def content_digest(point: Point) -> str:
-    """Digest of what decides the point's numbers: the verb and the config without names and places."""
-    from eagle_lab.config.digest import plain
-
-    config = {k: v for k, v in plain(point.config).items() if k not in NOT_CONTENT}
-    return digest({"verb": point.verb, "config": config})
-
-
 def status(directory: Path) -> dict[str, Any]:
+    """What is known of a point: state new, planned, running, done, failed or interrupted, and facts."""
     file = directory / "status.json"
     return read_json(file) if file.exists() else {"state": "new"}
 
 
-def _set(directory: Path, state: str, **facts: Any) -> None:
-    write_json(directory / "status.json", {"state": state, "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **facts})
+def set_status(directory: Path, state: str, **facts: Any) -> None:
+    """Replaces the state; verb and digest are kept from the plan."""
+    kept = {k: v for k, v in status(directory).items() if k in ("verb", "digest")}
+    write_json(directory / "status.json", {"state": state, "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **kept, **facts})
 
 
 def execute(points: list[Point]) -> list[Path]:
-    """Runs what is not done; returns the directories of the failed points (their status.json says why)."""
-    todo = []
-    for point in points:
-        wanted = content_digest(point)
-        was = status(point.directory)
-        if was["state"] == "done" and was.get("digest") == wanted:
-            print(f"done already: {point.directory}", flush=True)
-            continue
-        point.directory.mkdir(parents=True, exist_ok=True)
-        load.dump(point.config, point.directory / "config.yaml")
-        _set(point.directory, "planned", digest=wanted, verb=point.verb)
-        todo.append(point)
+    """Runs what is not done; returns the directories of the failed points (their status.json says why).
+
+    A failed point does not keep the others from running. Ctrl-C or SIGTERM stops the running point, which may clean
+    up, and then the sweep, as a KeyboardInterrupt.
+    """
+    # overrides that resolve to the same content name the same directory
+    points = list({point.directory: point for point in points}.values())
+    todo = _plan(points)
     failed = []
     for number, point in enumerate(todo, 1):
         print(f"point {number} of {len(todo)}: {point.directory}", flush=True)
-        if _spawn(point.directory) != 0:
+        code = _spawn(point.directory)
+        if code != 0:
             failed.append(point.directory)
             print(f"FAILED: {point.directory}: {status(point.directory).get('error', 'see above')}", file=sys.stderr)
     if failed:
@@ -64,45 +55,53 @@ def execute(points: list[Point]) -> list[Path]:
     return failed
 
 
+def _plan(points: list[Point]) -> list[Point]:
+    """Freezes every point's config, writes plan.json and returns the points that are not done."""
+    todo, planned = [], []
+    for point in points:
+        wanted = content_digest(point.verb, point.config)
+        planned.append({"point": point.directory.name, "verb": point.verb, "digest": wanted})
+        was = status(point.directory)
+        if was["state"] == "done" and was.get("digest") == wanted:
+            print(f"done already: {point.directory}", flush=True)
+            continue
+        point.directory.mkdir(parents=True, exist_ok=True)
+        load.dump(point.config, point.directory / "config.yaml")
+        set_status(point.directory, "planned", digest=wanted, verb=point.verb)
+        todo.append(point)
+    facts = {"argv": [*sys.argv[0].split(), *sys.argv[1:]], "points": planned, "provenance": provenance()}
+    write_json(points[0].directory.parent / "plan.json", facts)
+    return todo
+
+
 def _spawn(directory: Path) -> int:
-    child = subprocess.Popen([sys.executable, "-m", "eagle_lab", "point", str(directory)])
-    previous = signal.signal(signal.SIGTERM, lambda *_: child.send_signal(signal.SIGTERM))
-    try:
-        code = child.wait()
-    except KeyboardInterrupt:
-        # the terminal sent SIGINT to the child as well: let it stop its server and write its status
-        child.wait()
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-    if code < 0 or status(directory)["state"] == "running":
-        facts = {k: v for k, v in status(directory).items() if k in ("digest", "verb")}
-        _set(directory, "failed", error=f"the process ended with code {code}", exit_code=code, **facts)
+    """Runs one point in a child; its exit code, with the status put right when the child could not do it itself."""
+    with _sigterm_as_interrupt():
+        child = subprocess.Popen([sys.executable, "-m", "eagle_lab", "point", str(directory)])
+        try:
+            code = child.wait()
+        except KeyboardInterrupt:
+            # a terminal's Ctrl-C reached the child too, a plain kill did not; the child heeds the first signal only
+            child.send_signal(signal.SIGTERM)
+            child.wait()
+            if status(directory)["state"] != "done":
+                set_status(directory, "interrupted")
+            raise
     if code == 130:
         raise KeyboardInterrupt
+    if code != 0 and status(directory)["state"] != "failed":
+        how = f"was killed by signal {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        set_status(directory, "failed", error=f"the point's process {how}", exit_code=code)
     return code
 
 
-def run_point(directory: Path, body: Callable[[str], Callable[..., int]]) -> int:
-    """The child: runs the point's verb in this process and writes how it ended."""
-    kept = {k: v for k, v in status(directory).items() if k in ("digest", "verb")}
-    if "verb" not in kept:
-        raise LabError(f"{directory}: no planned sweep point is there.")
-    _set(directory, "running", pid=os.getpid(), **kept)
-    started = time.time()
+@contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, stop)
     try:
-        code = body(kept["verb"])(load.load_file(directory / "config.yaml"), directory)
-    except KeyboardInterrupt:
-        _set(directory, "interrupted", **kept)
-        raise
-    except LabError as e:
-        _set(directory, "failed", error=str(e), exit_code=e.exit_code, **kept)
-        raise
-    except BaseException as e:
-        _set(
-            directory, "failed", error=f"{type(e).__name__}: {e}", traceback=traceback.format_exc(), exit_code=1, **kept
-        )
-        raise
-    state = "done" if code == 0 else "failed"
-    _set(directory, state, exit_code=code, seconds=round(time.time() - started, 1), **kept)
-    return code
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

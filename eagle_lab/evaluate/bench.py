@@ -1,0 +1,98 @@
+"""A spec point: its baseline, its proof, its measurement, and the check that not one token differs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from eagle_lab.config.errors import LabError, ServingFault
+from eagle_lab.config.files import read_json, write_json
+from eagle_lab.config.schema import ServerKind, Spec, SpecKind
+from eagle_lab.config.stage import stage
+from eagle_lab.evaluate import intervals, lossless, suites
+from eagle_lab.evaluate.measure import Measurement, Subject, identity, label, measure
+from eagle_lab.evaluate.suites import Prompts
+from eagle_lab.serve import chat
+from eagle_lab.serve.launch import Launch
+from eagle_lab.serve.probe import probe
+
+PROOF_PROMPTS = 4
+
+
+def bench_point(launch: Launch, subject: Subject, prompts: Prompts, root: Path, aux_width: int) -> list[dict[str, Any]]:
+    """[baseline row, row] of a spec point, or the baseline row alone for spec none; what exists is not run again.
+
+    aux_width: aux layers x hidden size, the width that the server must be seen to capture.
+    A server that already runs (kind url) has no baseline and no proof: its row has nulls there.
+    Raises ServingFault where the server does not run what was asked, or where greedy answers differ from the
+    baseline's on a CPU in float32.
+    """
+    if launch.spec.kind is not SpecKind.none and launch.head is None:
+        raise LabError(f"spec {label(launch.spec)} needs a head. Give head=/exported/head, or use spec=none.")
+    if launch.server.kind is ServerKind.url:
+        return [measure(launch, subject, prompts, root).row]
+    baseline = measure(replace(launch, spec=Spec(), head=None), subject, prompts, root)
+    base = {**baseline.row, **_against(baseline, baseline)}
+    if launch.spec.kind is SpecKind.none:
+        return [base]
+    proof = prove(launch, subject, prompts, root, aux_width)
+    found = measure(launch, subject, prompts, root, proof)
+    return [base, {**found.row, **_against(baseline, found), **_losses(launch, prompts, baseline, found)}]
+
+
+def prove(launch: Launch, subject: Subject, prompts: Prompts, root: Path, aux_width: int) -> dict[str, Any]:
+    """The proof that this head is served as EAGLE-3 at this width, from root/probes or by a launch of its own.
+
+    A launch of its own, since returning hidden states costs speed.
+    """
+    key = {**identity(launch, subject), "aux_width": aux_width}
+    with stage(root, "probes", label(launch.spec), key) as work:
+        if work.manifest is None:
+            tokenizer = chat.load_tokenizer(launch.target)
+            ids = suites.first_prompts(prompts, tokenizer, PROOF_PROMPTS)
+            found = probe(replace(launch, hidden_states=True), aux_width, ids, work.path / "server.log")
+            write_json(work.path / "proof.json", {**found, "digest": work.digest})
+            work.finish({"aux_width": aux_width})
+        proof: dict[str, Any] = read_json(work.path / "proof.json")
+        return proof
+
+
+def _against(baseline: Measurement, found: Measurement) -> dict[str, Any]:
+    """Speed beside that of plain decoding with the same suite, concurrency and server settings.
+
+    break_even_accept_length: one verify round costs as much as this many plain tokens, so at the measured cost this
+    accept length would run at the baseline's speed.
+    """
+    ratio = intervals.speed_ratio(found.row["prompts"], baseline.row["prompts"])
+    base, own = baseline.row["tok_s"], found.row["tok_s"]
+    return {
+        "baseline_tok_s": base,
+        "baseline_fingerprint": baseline.row["fingerprint"],
+        "speedup": own / base,
+        "speedup_per_user": ratio.value,
+        "speedup_low": ratio.low,
+        "speedup_high": ratio.high,
+        "break_even_accept_length": found.row["accept_length"] * base / own,
+    }
+
+
+def _losses(launch: Launch, prompts: Prompts, baseline: Measurement, found: Measurement) -> dict[str, Any]:
+    """How many prompts' greedy answers differ from the baseline's, and where each parts from it.
+
+    On a GPU a batched kernel may round a near tie the other way, so there it is counted; in float32 on a CPU it is a
+    fault.
+    """
+    if prompts.settings.temperature > 0:
+        return {"differing_prompts": None, "divergences": None}
+    parted = lossless.differences(baseline.requests, found.requests)
+    if parted and launch.server.kind is ServerKind.cpu and launch.server.dtype == "float32":
+        at = parted[0]
+        raise ServingFault(
+            f"{label(launch.spec)}: speculation changes greedy answers ({len(parted)} of "
+            f"{len(prompts.conversations)} prompts). First: prompt {at['prompt']}, turn {at['turn'] + 1}, token "
+            f"{at['position']}: plain decoding gives {at['expected']}, this server {at['found']}. Speculation must be "
+            f"lossless here; compare measurements/{baseline.row['measurement']} and "
+            f"measurements/{found.row['measurement']} (requests.jsonl)."
+        )
+    return {"differing_prompts": len(parted), "divergences": parted}

@@ -1,0 +1,198 @@
+"""One measurement: one server launch, one suite, one row.
+
+A measurement is a stage keyed by everything that can change its numbers, so the plain-decoding baseline is measured
+once and shared by all heads and spec points.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from eagle_lab.config.digest import plain
+from eagle_lab.config.errors import LabError, ServingFault
+from eagle_lab.config.files import read_jsonl, write_json, write_text
+from eagle_lab.config.provenance import provenance
+from eagle_lab.config.schema import Server, ServerKind, Spec, SpecKind
+from eagle_lab.config.stage import Stage, stage
+from eagle_lab.evaluate import intervals, suites
+from eagle_lab.evaluate.hardware import hardware
+from eagle_lab.evaluate.speed import speed
+from eagle_lab.evaluate.suites import Prompts
+from eagle_lab.serve import chat
+from eagle_lab.serve.client import Client
+from eagle_lab.serve.launch import Launch, algorithm
+from eagle_lab.serve.probe import check_counters
+from eagle_lab.serve.process import serving
+
+FORMAT = 1
+"""Raise it when what a row means changes: older measurements are then redone."""
+PLACES = ("host", "port", "start_timeout_s", "request_timeout_s")
+"""Server settings that change no number."""
+WARM_UP_TOKENS = 16
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is measured: names for the tables, digests for the keys."""
+
+    target: str
+    target_digest: str
+    head: str | None = None
+    head_digest: str | None = None
+    aux_layers: list[int] | None = None
+    """Canonical ids; None when the head's maker did not record them."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    row: dict[str, Any]
+    requests: list[dict[str, Any]]
+    """As suites.ask returns them: token ids, counters and clock readings of every request."""
+
+
+def label(spec: Spec) -> str:
+    """none, chain_TOKENS or tree_STEPS_TOPK_TOKENS."""
+    if spec.kind is SpecKind.none:
+        return "none"
+    if spec.kind is SpecKind.chain:
+        return f"chain_{spec.num_draft_tokens}"
+    return f"tree_{spec.num_steps}_{spec.eagle_topk}_{spec.num_draft_tokens}"
+
+
+def sglang_version(server: Server) -> str:
+    """Of the server that will run (asked for, when it runs already)."""
+    if server.kind is ServerKind.url:
+        return str(Client(str(server.url), server.request_timeout_s).info().get("version"))
+    try:
+        return version("sglang")
+    except PackageNotFoundError as e:
+        raise LabError(
+            f"server={server.kind.value}: sglang is not installed here: nothing to measure with. Install it (see "
+            "README), or use server=url server.url=http://host:port."
+        ) from e
+
+
+def identity(launch: Launch, subject: Subject) -> dict[str, Any]:
+    """The part of a stage's key that says what runs and on what."""
+    speculates = launch.spec.kind is not SpecKind.none
+    return {
+        "format": FORMAT,
+        "target": subject.target_digest,
+        "head": subject.head_digest if speculates else None,
+        "spec": plain(launch.spec),
+        "server": {k: v for k, v in plain(launch.server).items() if k not in PLACES},
+        "sglang": sglang_version(launch.server),
+        "hardware": hardware(launch.server),
+    }
+
+
+def measure(
+    launch: Launch, subject: Subject, prompts: Prompts, root: Path, proof: dict[str, Any] | None = None
+) -> Measurement:
+    """Serves `launch`, runs the suite, returns its row; taken from disk when the same was measured before.
+
+    proof: what serve.probe.probe found for this head and spec; a timing server whose counters differ from it is a
+    ServingFault. Required (by bench) unless the spec is none or the server runs elsewhere.
+    The directory root/measurements/SPEC-DIGEST holds rows.jsonl, requests.jsonl, server.log and server_info.json.
+    """
+    settings = {k: v for k, v in plain(prompts.settings).items() if k not in ("path", "format", "field", "limit")}
+    key = {**identity(launch, subject), "suite": prompts.digest, "settings": settings}
+    with stage(root, "measurements", label(launch.spec), key) as work:
+        if work.manifest is None:
+            _run(work, launch, subject, prompts, proof)
+        return Measurement(
+            row=read_jsonl(work.path / "rows.jsonl")[0], requests=read_jsonl(work.path / "requests.jsonl")
+        )
+
+
+def _run(work: Stage, launch: Launch, subject: Subject, prompts: Prompts, proof: dict[str, Any] | None) -> None:
+    tokenizer = chat.load_tokenizer(launch.target)
+    suites.check_fits(prompts, tokenizer, launch.server.context_length)
+    with serving(launch, work.path / "server.log") as client:
+        write_json(work.path / "server_info.json", client.info())
+        warm_up = suites.first_prompts(prompts, tokenizer, max(2, prompts.settings.concurrency))
+        client.generate(warm_up, max_new_tokens=WARM_UP_TOKENS, concurrency=prompts.settings.concurrency)
+        if proof is not None:
+            check_counters(client, proof)
+        client.flush()
+        requests = suites.ask(client, tokenizer, prompts)
+    row = {
+        **describe(launch, subject, prompts, proof),
+        **acceptance(launch, requests),
+        **speed(requests),
+        "requests": len(requests),
+        "completion_tokens": sum(len(r["token_ids"]) for r in requests),
+        "prompts": intervals.per_prompt(requests),
+        "sglang_version": work.key["sglang"],
+        "hardware": work.key["hardware"],
+        "fingerprint": work.digest,
+        "measurement": work.path.name,
+        "provenance": provenance(),
+    }
+    write_rows(work.path / "requests.jsonl", requests)
+    write_rows(work.path / "rows.jsonl", [row])
+    work.finish({"spec": row["spec"], "accept_length": row["accept_length"], "tok_s": row["tok_s"]})
+
+
+def describe(launch: Launch, subject: Subject, prompts: Prompts, proof: dict[str, Any] | None) -> dict[str, Any]:
+    """The columns that say what was measured."""
+    spec, settings = launch.spec, prompts.settings
+    speculates = spec.kind is not SpecKind.none
+    return {
+        "spec": label(spec),
+        "num_steps": spec.num_steps,
+        "eagle_topk": spec.eagle_topk,
+        "num_draft_tokens": spec.num_draft_tokens,
+        "captured_width": proof["captured_width"] if proof else None,
+        "speculative_algorithm": algorithm(launch.head) if speculates and launch.head else None,
+        "target": subject.target,
+        "target_digest": subject.target_digest,
+        "head": subject.head if speculates else None,
+        "head_digest": subject.head_digest if speculates else None,
+        "aux_layers": subject.aux_layers if speculates else None,
+        "suite": settings.name,
+        "suite_digest": prompts.digest,
+        "max_new_tokens": settings.max_new_tokens,
+        "temperature": settings.temperature,
+        "concurrency": settings.concurrency,
+        "server_kind": launch.server.kind.value,
+        "dtype": launch.server.dtype,
+        "probe": proof["digest"] if proof else None,
+    }
+
+
+def acceptance(launch: Launch, requests: list[dict[str, Any]]) -> dict[str, Any]:
+    """The columns made from the requests' counters.
+
+    Without speculation every step yields one token: accept length 1, exactly. A speculating server without a single
+    verify step is a ServingFault.
+    """
+    if launch.spec.kind is SpecKind.none:
+        own = {"accept_length": 1.0, "accept_length_low": 1.0, "accept_length_high": 1.0}
+        return {**own, "accept_length_per_request": 1.0, "histogram": [], "survival": [], "conditional": []}
+    try:
+        pooled = intervals.accept_length(intervals.per_prompt(requests))
+    except ValueError as e:
+        raise ServingFault(
+            f"{label(launch.spec)}: {e} although speculation was asked for: the server decodes plainly, or every "
+            "answer ended with its first token. Look at server.log and at suite.max_new_tokens."
+        ) from e
+    histogram = intervals.pooled_histogram(r["histogram"] for r in requests)
+    return {
+        "accept_length": pooled.value,
+        "accept_length_low": pooled.low,
+        "accept_length_high": pooled.high,
+        "accept_length_per_request": intervals.per_request(requests),
+        "histogram": histogram,
+        "survival": intervals.survival(histogram),
+        "conditional": intervals.conditional(histogram),
+    }
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    """All rows at once, or none."""
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

@@ -1,0 +1,101 @@
+"""Held-out prompts: read once, named by their content, asked turn by turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from eagle_lab.config.digest import digest
+from eagle_lab.config.errors import LabError
+from eagle_lab.config.prompts import Conversation, read_conversations, suite_path
+from eagle_lab.config.schema import Suite
+from eagle_lab.serve import chat
+from eagle_lab.serve.client import Client
+
+
+@dataclass(frozen=True)
+class Prompts:
+    settings: Suite
+    conversations: list[Conversation]
+    digest: str
+    """Of what is asked (ids, system texts, user turns, categories); not of how (temperature, concurrency, ...)."""
+
+
+def load_suite(suite: Suite) -> Prompts:
+    """The suite's conversations; LabError for a file that is missing, empty or malformed, and for bad settings."""
+    if suite.concurrency < 1 or suite.max_new_tokens < 1:
+        raise LabError(
+            f"suite {suite.name}: concurrency={suite.concurrency}, max_new_tokens={suite.max_new_tokens}; at least 1 "
+            "of each is needed."
+        )
+    found = read_conversations(suite_path(suite.name, suite.path), suite.format, suite.field, suite.limit)
+    asked = [[c.id, c.system, c.turns, c.category] for c in found]
+    return Prompts(settings=suite, conversations=found, digest=digest(asked))
+
+
+def messages(conversation: Conversation, answers: list[str]) -> list[dict[str, str]]:
+    """The dialogue up to the user turn that comes after `answers`."""
+    said = [{"role": "system", "content": conversation.system}] if conversation.system else []
+    for turn, answer in zip(conversation.turns, answers, strict=False):
+        said += [{"role": "user", "content": turn}, {"role": "assistant", "content": answer}]
+    return [*said, {"role": "user", "content": conversation.turns[len(answers)]}]
+
+
+def first_prompts(prompts: Prompts, tokenizer: Any, count: int) -> list[list[int]]:
+    """Token ids of the first turns of the first `count` conversations."""
+    return [chat.prompt_ids(tokenizer, messages(c, [])) for c in prompts.conversations[:count]]
+
+
+def check_fits(prompts: Prompts, tokenizer: Any, context_length: int) -> None:
+    """LabError, before any server starts, when a conversation with full-length answers would not fit the context."""
+    new = prompts.settings.max_new_tokens
+    for c in prompts.conversations:
+        longest = len(chat.prompt_ids(tokenizer, messages(c, [""] * (len(c.turns) - 1)))) + new * len(c.turns)
+        if longest > context_length:
+            raise LabError(
+                f"suite {prompts.settings.name}, prompt {c.id}: {len(c.turns)} turn(s) with answers of {new} tokens "
+                f"can reach {longest} tokens, but server.context_length={context_length}. Raise server.context_length, "
+                "lower suite.max_new_tokens, or take the prompt out of the suite."
+            )
+
+
+def ask(client: Client, tokenizer: Any, prompts: Prompts) -> list[dict[str, Any]]:
+    """One row per request: all first turns, then all second turns, and so on.
+
+    A later turn sees the answers that this server gave to the earlier ones. `started` counts in seconds from the first
+    request; rows are in the order of turn, then conversation.
+    """
+    settings = prompts.settings
+    answers: dict[str, list[str]] = {c.id: [] for c in prompts.conversations}
+    rows: list[dict[str, Any]] = []
+    for turn in range(max(len(c.turns) for c in prompts.conversations)):
+        open_ = [c for c in prompts.conversations if len(c.turns) > turn]
+        asked = [chat.prompt_ids(tokenizer, messages(c, answers[c.id])) for c in open_]
+        done = client.generate(
+            asked,
+            max_new_tokens=settings.max_new_tokens,
+            temperature=settings.temperature,
+            concurrency=settings.concurrency,
+            seed=settings.seed,
+        )
+        for conversation, ids, completion in zip(open_, asked, done, strict=True):
+            answers[conversation.id].append(completion.text)
+            rows.append(
+                {
+                    "prompt": conversation.id,
+                    "turn": turn,
+                    "category": conversation.category,
+                    "prompt_ids": ids,
+                    "token_ids": completion.token_ids,
+                    "text": completion.text,
+                    "finish_reason": completion.finish_reason,
+                    "verify_ct": completion.verify_ct,
+                    "correct_drafts": completion.correct_drafts,
+                    "histogram": completion.histogram,
+                    "started": completion.started,
+                    "first_token_s": completion.first_token_s,
+                    "total_s": completion.total_s,
+                }
+            )
+    begin = min(row["started"] for row in rows)
+    return [{**row, "started": row["started"] - begin} for row in rows]

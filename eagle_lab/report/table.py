@@ -1,0 +1,105 @@
+"""Rows as CSV and as tables for markdown and the terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+COLUMNS = (
+    *("spec", "num_steps", "eagle_topk", "num_draft_tokens", "accept_length", "accept_length_low"),
+    *("accept_length_high", "tok_s", "baseline_tok_s", "speedup", "captured_width", "speculative_algorithm"),
+    *("speedup_low", "speedup_high", "speedup_per_user", "break_even_accept_length", "accept_length_per_request"),
+    *("survival", "conditional", "histogram", "tok_s_whole", "tok_s_per_user", "ttft_p50", "ttft_p95"),
+    *("itl_p50", "itl_p95", "itl_p99", "differing_prompts", "requests", "completion_tokens"),
+    *("head_digest", "aux_layers", "target", "target_digest", "suite", "suite_digest", "max_new_tokens"),
+    *("temperature", "concurrency", "server_kind", "dtype", "hardware", "sglang_version"),
+    *("measurement", "fingerprint", "baseline_fingerprint", "probe"),
+)
+"""Columns of summary.csv, in order; the first twelve are a promise to scripts."""
+
+
+def csv_text(rows: list[dict[str, Any]]) -> str:
+    """One line per row; lists are space-separated, what is not known is empty."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([_cell(row.get(name)) for name in COLUMNS] for row in rows)
+    return out.getvalue()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return " ".join(_cell(v) if v is not None else "nan" for v in value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def number(value: Any, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def interval(low: Any, high: Any, digits: int = 2) -> str:
+    return "-" if low is None or high is None else f"{low:.{digits}f} to {high:.{digits}f}"
+
+
+def short(head: Any) -> str:
+    """A head's digest as tables show it."""
+    return str(head)[:8] if head else "-"
+
+
+def columns(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of the main table of rows that share a condition."""
+    header = ["spec", "head", "aux layers", "accept length", "95 %", "tok/s", "speed-up", "95 % over prompts"]
+    header += ["break-even accept length", "differing prompts"]
+    cells = []
+    for r in rows:
+        plain = r["spec"] == "none"
+        cells.append(
+            [
+                r["spec"],
+                short(r.get("head_digest")),
+                _cell(r.get("aux_layers")) or "-",
+                number(r["accept_length"]),
+                "-" if plain else interval(r["accept_length_low"], r["accept_length_high"]),
+                number(r["tok_s"], 1),
+                "1 (baseline)" if plain else number(r.get("speedup")),
+                "-" if plain else interval(r.get("speedup_low"), r.get("speedup_high")),
+                "-" if plain else number(r.get("break_even_accept_length")),
+                "-" if r.get("differing_prompts") is None else str(r["differing_prompts"]),
+            ]
+        )
+    return header, cells
+
+
+def positions(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of the per-position table: P(draft k and all before it correct), and given those before it."""
+    deepest = max((len(r["survival"]) for r in rows), default=0)
+    header = ["spec", "head", "", *(f"k={k}" for k in range(1, deepest + 1))]
+    cells = []
+    for r in rows:
+        for title, values in (("P(>= k)", r["survival"]), ("P(k given k-1)", r["conditional"])):
+            if values:
+                padded = [number(v) for v in values] + ["-"] * (deepest - len(values))
+                cells.append([r["spec"], short(r.get("head_digest")), title, *padded])
+    return header, cells
+
+
+def markdown(header: list[str], cells: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in cells)])
+
+
+def show(rows: list[dict[str, Any]], title: str) -> None:
+    """Prints the main table to the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    header, cells = columns(rows)
+    table = Table(title=title, title_justify="left")
+    for name in header:
+        table.add_column(name, overflow="fold")
+    for row in cells:
+        table.add_row(*row)
+    Console().print(table)

@@ -1,0 +1,63 @@
+"""Which point to use, in words, from rows that share a condition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eagle_lab.report.table import interval, number, short
+
+
+def name(row: dict[str, Any]) -> str:
+    return f"{row['spec']} (head {short(row['head_digest'])})" if row.get("head_digest") else str(row["spec"])
+
+
+def verdict(rows: list[dict[str, Any]]) -> str:
+    """One paragraph: the fastest point if its advantage is real, else what stands in the way.
+
+    An advantage is real when the 95 % interval of the per-request speed ratio, resampled over prompts, lies above 1.
+    """
+    measured = [r for r in rows if r["spec"] != "none"]
+    if not measured:
+        return "Only plain decoding was measured: there is no spec point to choose."
+    compared = [r for r in measured if r.get("speedup") is not None]
+    if not compared:
+        longest = max(measured, key=lambda r: r["accept_length"])
+        return (
+            f"No baseline was measured (a server that already runs has none), so no speed-up is known. "
+            f"{name(longest)} has the longest accept length, {number(longest['accept_length'])}."
+        )
+    best = max(compared, key=lambda r: r["speedup"])
+    if best["speedup"] <= 1:
+        return _baseline_wins(best)
+    between = interval(best["speedup_low"], best["speedup_high"])
+    if best["speedup_low"] is None or best["speedup_low"] <= 1:
+        return (
+            f"Undecided: {name(best)} is the fastest at {number(best['speedup'])} x plain decoding, but its 95 % "
+            f"interval over prompts ({between}) does not exclude 1. Use more prompts before choosing it."
+        )
+    return (
+        f"Use {name(best)}: {number(best['speedup'])} x plain decoding ({number(best['tok_s'], 1)} against "
+        f"{number(best['baseline_tok_s'], 1)} tok/s; 95 % over prompts {between}), the fastest of "
+        f"{len(compared)} point(s) at accept length {number(best['accept_length'])}. One verify round costs as much as "
+        f"{number(best['break_even_accept_length'])} plain tokens, so it pays above that accept length."
+        + _ties(best, compared)
+    )
+
+
+def _baseline_wins(best: dict[str, Any]) -> str:
+    wanted = number(best["break_even_accept_length"])
+    return (
+        f"No speculation is fastest here: the best point, {name(best)}, runs at {number(best['speedup'])} x plain "
+        f"decoding ({number(best['tok_s'], 1)} against {number(best['baseline_tok_s'], 1)} tok/s). Its verify round "
+        f"costs as much as {wanted} plain tokens, so {best['num_draft_tokens']} draft tokens would need accept length "
+        f"{wanted} to break even; measured is {number(best['accept_length'])}."
+    )
+
+
+def _ties(best: dict[str, Any], compared: list[dict[str, Any]]) -> str:
+    near = [
+        name(r)
+        for r in compared
+        if r is not best and r["speedup_high"] is not None and r["speedup_high"] >= best["speedup_low"]
+    ]
+    return f" Within its interval: {', '.join(near)}." if near else ""
