@@ -1,0 +1,132 @@
+"""The chain of stages that a config stands for. Each one is done once per content, whoever asks for it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eagle_lab.config.digest import file_digest, plain
+from eagle_lab.config.errors import LabError
+from eagle_lab.config.files import read_json
+from eagle_lab.config.provenance import versions
+from eagle_lab.config.schema import Config
+from eagle_lab.config.stage import Stage, stage
+
+if TYPE_CHECKING:
+    from eagle_lab.data.dataset import Dataset
+    from eagle_lab.target.locate import LocatedTarget
+
+# raised when a change of code changes what a stage produces, so that older results are not taken for new ones
+TRAIN_FORMAT = 1
+EXPORT_FORMAT = 1
+# trainer settings that change how a run is watched, not what it produces
+WATCHING = ("checkpoint_every", "log_every", "num_threads")
+
+
+@dataclass(frozen=True)
+class ExportedHead:
+    path: Path
+    """The SGLang directory."""
+    digest: str
+    """Of its config.json and weights; names the head in every row."""
+    aux_layers: list[int]
+    """Canonical ids; empty when the head came from elsewhere and does not say."""
+
+
+def outputs(config: Config) -> Path:
+    return Path(config.paths.outputs).resolve()
+
+
+def locate_target(config: Config) -> LocatedTarget:
+    from eagle_lab.target.locate import locate
+
+    return locate(config.target, Path(config.paths.cache))
+
+
+def dataset_stage(config: Config, target: LocatedTarget) -> Dataset:
+    from eagle_lab.data.build import build
+    from eagle_lab.data.dataset import load
+
+    return load(build(config, target, outputs(config)).path)
+
+
+def train_stage(config: Config) -> Stage:
+    """The trained head's directory: manifest, head.safetensors, metrics.jsonl, checkpoints."""
+    target = locate_target(config)
+    dataset = dataset_stage(config, target)
+    trainer = {k: v for k, v in plain(config.trainer).items() if k not in WATCHING}
+    key: dict[str, Any] = {
+        "format": TRAIN_FORMAT,
+        "target": target.digest,
+        "dataset": dataset.digest,
+        "trainer": trainer,
+        "dtype": config.server.dtype,
+        "seed": config.seed,
+        **{name: plain(getattr(config, name)) for name in ("aux", "draft", "loss", "optim", "ops")},
+    }
+    with stage(outputs(config), "heads", target.name, key) as work:
+        if work.manifest is None:
+            from eagle_lab.track.lightning import lightning_logger
+            from eagle_lab.train.fit import train_head
+
+            work.finish(train_head(config, target, dataset, work.path, lightning_logger(config, work.path)))
+    return work
+
+
+def head_stage(config: Config) -> ExportedHead:
+    """The exported and verified head that this config trains, or the one at `head`."""
+    if config.head is not None:
+        return given_head(Path(config.head))
+    trained = train_stage(config)
+    assert trained.manifest is not None
+    target = locate_target(config)
+    key = {"format": EXPORT_FORMAT, "head": trained.digest, "sglang": versions().get("sglang")}
+    with stage(trained.path, "export", "sglang", key) as work:
+        if work.manifest is None:
+            work.finish(_export(trained, target, work.path))
+    return ExportedHead(work.path, _head_digest(work.path), trained.manifest["aux_layers"])
+
+
+def _export(trained: Stage, target: LocatedTarget, out: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    from eagle_lab.draft.shape import HeadShape
+    from eagle_lab.export.sglang import write
+    from eagle_lab.export.verify import verify
+    from eagle_lab.serve.launch import import_environment
+    from eagle_lab.train.fit import HEAD_FILE, SAMPLE_FILE
+
+    manifest = trained.manifest
+    assert manifest is not None
+    shape = HeadShape(**manifest["shape"])
+    facts = {
+        "target": target.name,
+        "target_digest": target.digest,
+        "target_architecture": target.architecture,
+        "num_hidden_layers": target.num_hidden_layers,
+        "hidden_size": target.hidden_size,
+        "vocab_size": target.vocab_size,
+        "aux_layers": manifest["aux_layers"],
+        "train_digest": trained.digest,
+    }
+    write(out, load_file(trained.path / HEAD_FILE), shape, manifest["aux_layers"], target.config, facts)
+    sample = load_file(trained.path / SAMPLE_FILE)
+    found = verify(out, target.path, shape, sample, import_environment(os.environ))
+    return {**facts, "verified": found}
+
+
+def given_head(path: Path) -> ExportedHead:
+    """A head directory named by the user; LabError when it is not one."""
+    if not (path / "config.json").is_file():
+        raise LabError(f"head={path}: no config.json there. Give the directory that `eagle-lab export` printed.")
+    facts = read_json(path / "export.json") if (path / "export.json").exists() else {}
+    return ExportedHead(path.resolve(), _head_digest(path), facts.get("aux_layers", []))
+
+
+def _head_digest(path: Path) -> str:
+    weights = sorted(path.glob("*.safetensors")) or sorted(path.glob("*.bin"))
+    if not weights:
+        raise LabError(f"head={path}: no *.safetensors or *.bin weights there.")
+    return file_digest(path / "config.json", *weights)

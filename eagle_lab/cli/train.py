@@ -1,0 +1,15 @@
+"""eagle-lab train: data, then the draft head."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from eagle_lab.cli.show import head_table
+from eagle_lab.cli.stages import train_stage
+from eagle_lab.config.schema import Config
+
+
+def run(config: Config, out: Path) -> int:
+    trained = train_stage(config)
+    head_table(trained)
+    return 0

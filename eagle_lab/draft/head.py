@@ -1,0 +1,124 @@
+"""The EAGLE-3 draft head: fc over the aux states, one decoder layer over [embedding, hidden], norm, lm_head.
+
+Parameter names are the export's names (SGLang, srt/models/llama_eagle3.py), so a state dict is an export.
+Source: EAGLE-3 (arXiv 2503.01840), SafeAILab/EAGLE eagle/model/cnets.py.
+
+Shape suffixes: T packed tokens, N rows (supervised positions), H hidden, A aux states, Vd draft vocab.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from eagle_lab.draft.shape import HeadShape
+from eagle_lab.ops.dispatch import OpSet
+from eagle_lab.ops.unroll_attention.reference import Layout
+
+
+def linear(inputs: int, outputs: int) -> nn.Linear:
+    return nn.Linear(inputs, outputs, bias=False)
+
+
+class Norm(nn.Module):
+    """Holds an RMSNorm weight; the op runs it."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+
+
+class Attention(nn.Module):
+    def __init__(self, s: HeadShape) -> None:
+        super().__init__()
+        self.q_proj = linear(2 * s.hidden_size, s.num_attention_heads * s.head_dim)
+        self.k_proj = linear(2 * s.hidden_size, s.num_key_value_heads * s.head_dim)
+        self.v_proj = linear(2 * s.hidden_size, s.num_key_value_heads * s.head_dim)
+        self.o_proj = linear(s.num_attention_heads * s.head_dim, s.hidden_size)
+
+
+class MLP(nn.Module):
+    def __init__(self, s: HeadShape) -> None:
+        super().__init__()
+        self.gate_proj = linear(s.hidden_size, s.intermediate_size)
+        self.up_proj = linear(s.hidden_size, s.intermediate_size)
+        self.down_proj = linear(s.intermediate_size, s.hidden_size)
+
+
+class MidLayer(nn.Module):
+    def __init__(self, s: HeadShape) -> None:
+        super().__init__()
+        self.self_attn = Attention(s)
+        self.mlp = MLP(s)
+        self.hidden_norm = Norm(s.hidden_size)
+        self.input_layernorm = Norm(s.hidden_size)
+        self.post_attention_layernorm = Norm(s.hidden_size)
+
+
+class Head(nn.Module):
+    """Draft head of one target. `embed` [V, H] is the target's and is neither trained nor saved.
+
+    Buffers: d2t int64 [Vd] (target id - draft id), t2d bool [V].
+    """
+
+    d2t: Tensor
+    t2d: Tensor
+    embed: Tensor
+
+    def __init__(self, shape: HeadShape, ops: OpSet) -> None:
+        super().__init__()
+        self.shape = shape
+        self.ops = ops
+        self.fc = linear(shape.num_aux * shape.target_hidden_size, shape.hidden_size)
+        self.midlayer = MidLayer(shape)
+        self.norm = Norm(shape.hidden_size)
+        self.lm_head = linear(shape.hidden_size, shape.draft_vocab_size)
+        self.rotary = LlamaRotaryEmbedding(shape.llama_config())
+        self.register_buffer("d2t", torch.zeros(shape.draft_vocab_size, dtype=torch.int64))
+        self.register_buffer("t2d", torch.zeros(shape.vocab_size, dtype=torch.bool))
+        self.register_buffer("embed", torch.empty(0), persistent=False)
+
+    def rms(self, x: Tensor, norm: Norm) -> Tensor:
+        return self.ops.rms_norm(x, norm.weight, self.shape.rms_norm_eps)
+
+    def keys_values(self, x_N2H: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotated keys and values, each [N, kv_heads, D], of the layer's input at these positions [N]."""
+        attn, s = self.midlayer.self_attn, self.shape
+        k = attn.k_proj(x_N2H).view(-1, s.num_key_value_heads, s.head_dim)
+        v = attn.v_proj(x_N2H).view(-1, s.num_key_value_heads, s.head_dim)
+        return self.ops.rope(k, *self.cos_sin(positions, k)), v
+
+    def cos_sin(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+        cos, sin = self.rotary(like, positions[None])
+        return cos[0], sin[0]
+
+    def layer_input(self, token_ids: Tensor, hidden: Tensor) -> Tensor:
+        """[N, 2H]: the normed embedding first, then the normed hidden state."""
+        embedded = nn.functional.embedding(token_ids, self.embed).to(hidden.dtype)
+        layer = self.midlayer
+        return torch.cat([self.rms(embedded, layer.input_layernorm), self.rms(hidden, layer.hidden_norm)], dim=-1)
+
+    def layer_output(
+        self,
+        x_N2H: Tensor,
+        hidden_NH: Tensor,
+        positions: Tensor,
+        first: tuple[Tensor, Tensor],
+        chain: list[tuple[Tensor, Tensor]],
+        layout: Layout,
+    ) -> Tensor:
+        """Un-normed hidden state [N, H] after the layer: logits come from it, and the next step takes it as input."""
+        layer, s = self.midlayer, self.shape
+        q = layer.self_attn.q_proj(x_N2H).view(-1, s.num_attention_heads, s.head_dim)
+        q = self.ops.rope(q, *self.cos_sin(positions, q))
+        attended = self.ops.unroll_attention(q, *first, chain, layout).flatten(1)
+        residual = hidden_NH + layer.self_attn.o_proj(attended)
+        x = self.rms(residual, layer.post_attention_layernorm)
+        mlp = layer.mlp
+        out: Tensor = residual + mlp.down_proj(self.ops.swiglu(mlp.gate_proj(x), mlp.up_proj(x)))
+        return out
+
+    def target_ids(self, draft_ids: Tensor) -> Tensor:
+        """Target vocabulary ids of draft ids."""
+        return draft_ids + self.d2t[draft_ids]

@@ -1,0 +1,96 @@
+"""The training-time test: T draft steps over every supervised position at once, with the true tokens forced.
+
+Alignment (eagle3, SafeAILab/EAGLE cnets.py): row t at step i takes the embedding of x[t+1+i] and the hidden state of
+its own chain (the aux states of x[t] at step 0), sits at rotary position t + i, and predicts x[t+2+i]; its teacher is
+the target's distribution after x[t+1+i].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from eagle_lab.draft.head import Head
+from eagle_lab.ops.unroll_attention.reference import Layout
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Packed documents. Row r of N belongs to position t; its teacher at step 0 is the target after x[t+1].
+
+    input_ids [T]; position [T] in the document; aux [T, A*H]; layout: documents and rows.
+    row_token [N]: index of x[t] in T, rows of one document are consecutive, so step i's teacher of row r is row r + i.
+    steps_left [N]: number of unroll steps that still have a teacher in the same document (at least 1).
+    teacher_hidden [N, H]: the target's last hidden state after x[t+1] (input of its lm_head).
+    teacher_top [N]: the target's argmax there, in the target vocabulary.
+    """
+
+    input_ids: Tensor
+    position: Tensor
+    aux: Tensor
+    layout: Layout
+    row_token: Tensor
+    steps_left: Tensor
+    teacher_hidden: Tensor
+    teacher_top: Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        moved = {k: v.to(device, non_blocking=True) for k, v in self.__dict__.items() if isinstance(v, Tensor)}
+        layout = Layout(**{k: v.to(device, non_blocking=True) for k, v in self.layout.__dict__.items()})
+        return Batch(**moved, layout=layout)
+
+    def step_rows(self, step: int) -> tuple[Tensor, Tensor]:
+        """(valid [N] bool, teacher row [N]) at this step; invalid rows point at themselves."""
+        valid = self.steps_left > step
+        at = torch.arange(valid.numel(), device=valid.device)
+        return valid, torch.where(valid, at + step, at)
+
+
+def unroll(head: Head, batch: Batch, steps: int) -> Iterator[Tensor]:
+    """Yields, for each step, the normed hidden state [N, H] that lm_head reads."""
+    hidden_TH = head.fc(batch.aux.to(head.fc.weight.dtype))
+    last = batch.layout.doc_start[1:] - 1
+    tokens = torch.arange(batch.input_ids.numel(), device=last.device)
+    # a document's last position has no next token; its key is never attended
+    following = torch.minimum(tokens + 1, last[torch.bucketize(tokens, last)])
+    x_T2H = head.layer_input(batch.input_ids[following], hidden_TH)
+    first = head.keys_values(x_T2H, batch.position)
+    rows, end = batch.row_token, last[batch.layout.row_doc]
+    hidden, x = hidden_TH[rows], x_T2H[rows]
+    chain: list[tuple[Tensor, Tensor]] = []
+    for step in range(steps):
+        positions = batch.position[rows] + step
+        if step:
+            x = head.layer_input(batch.input_ids[torch.minimum(rows + 1 + step, end)], hidden)
+            chain.append(head.keys_values(x, positions))
+        hidden = head.layer_output(x, hidden, positions, first, chain, batch.layout)
+        yield head.rms(hidden, head.norm)
+
+
+class Teacher(NamedTuple):
+    probs: Tensor
+    """[N, Vd] fp32, softmax over the draft-vocab rows only (renormalised on them)."""
+    known: Tensor
+    """[N] bool, the teacher's argmax over the full vocabulary is in the draft vocabulary."""
+
+
+def teacher(head: Head, batch: Batch, target_rows: Tensor) -> Teacher:
+    """target_rows [Vd, H]: the target's lm_head rows of the draft vocabulary."""
+    with torch.no_grad():
+        logits = batch.teacher_hidden.to(target_rows.dtype) @ target_rows.t()
+        return Teacher(logits.float().softmax(-1), head.t2d[batch.teacher_top])
+
+
+@torch.no_grad()
+def hits(head: Head, batch: Batch, steps: int) -> Tensor:
+    """[N, steps] bool: the head's proposal at this row and step is the target's argmax (False where there is none)."""
+    found = []
+    for step, hidden in enumerate(unroll(head, batch, steps)):
+        valid, at = batch.step_rows(step)
+        proposed = head.target_ids(head.lm_head(hidden).argmax(-1))
+        found.append(valid & (proposed == batch.teacher_top[at]))
+    return torch.stack(found, -1)

@@ -1,0 +1,101 @@
+"""Does SGLang's own model class load every tensor of an export, and compute what our head computes?"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from eagle_lab.config.errors import LabError, ServingFault
+from eagle_lab.draft.head import Head
+from eagle_lab.draft.shape import HeadShape
+from eagle_lab.draft.unroll import Batch, unroll
+from eagle_lab.export.sglang import read
+from eagle_lab.ops.dispatch import OpSet
+from eagle_lab.ops.unroll_attention.reference import Layout
+
+# the only parameter that SGLang takes from the target instead of the export
+FROM_TARGET = ["model.embed_tokens.weight"]
+# fp32: both sides run the same operations, the difference seen is 0; bf16: one rounding step of logits up to 32
+TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25, "float16": 0.05}
+
+
+def verify(
+    export: Path, target: Path, shape: HeadShape, sample: dict[str, Tensor], environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """Runs the export through SGLang's class and through ours on real tokens; returns what was found.
+
+    sample: aux [S, A*H] and embeds [S, H] of one document's tokens; environment: lets `sglang` import here.
+    Raises ServingFault when a tensor stays unloaded or the logits differ.
+    """
+    head = Head(shape, OpSet())
+    head.load_state_dict(read(export, shape))
+    ours = first_logits(head, sample)
+    with tempfile.TemporaryDirectory() as folder:
+        inputs, outputs = Path(folder) / "inputs.safetensors", Path(folder) / "outputs.safetensors"
+        given = {"embeds": sample["embeds"][1:], "aux": sample["aux"][:-1]}
+        save_file({k: v.contiguous() for k, v in given.items()}, inputs)
+        command = [sys.executable, "-m", "eagle_lab.export.sglang_check", *map(str, (export, target, inputs, outputs))]
+        done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode:
+            tail = "\n".join(done.stderr.splitlines()[-15:])
+            raise LabError(
+                f"{export}: SGLang's model class could not be run on it. Is sglang installed (`make demo` shows how)? "
+                f"Its last words:\n{tail}"
+            )
+        with safe_open(outputs, "pt") as f:
+            untouched = json.loads(f.metadata()["untouched"])
+            theirs, hot = f.get_tensor("logits"), f.get_tensor("hot_token_id")
+    return judge(
+        export, ours, theirs, untouched, torch.equal(hot, head.target_ids(torch.arange(shape.draft_vocab_size)))
+    )
+
+
+@torch.no_grad()
+def first_logits(head: Head, sample: dict[str, Tensor]) -> Tensor:
+    """[S - 1, Vd] fp32: the head's logits at every position of the sample that has a next token."""
+    size = len(sample["embeds"])
+    at = torch.arange(size - 1)
+    head.embed = sample["embeds"].to(head.fc.weight.dtype)  # the document's own tokens, numbered 0..S-1
+    document = Batch(
+        input_ids=torch.arange(size),
+        position=torch.arange(size),
+        aux=sample["aux"],
+        layout=Layout(doc_start=torch.tensor([0, size]), row_doc=torch.zeros_like(at), row_pos=at),
+        row_token=at,
+        steps_left=torch.ones_like(at),
+        teacher_hidden=torch.empty(size - 1, 0),
+        teacher_top=torch.zeros_like(at),
+    )
+    return head.lm_head(next(unroll(head, document, 1))).float()
+
+
+def judge(export: Path, ours: Tensor, theirs: Tensor, untouched: list[str], same_vocab: bool) -> dict[str, Any]:
+    """The verdict on one comparison; ours, theirs: logits [N, Vd]."""
+    dtype = json.loads((export / "config.json").read_text())["dtype"]
+    unloaded = [n for n in untouched if n not in FROM_TARGET]
+    if unloaded:
+        raise ServingFault(
+            f"{export}: SGLang loads no value into {', '.join(unloaded)}: it would serve noise there, silently. "
+            "The export misses these tensors or names them otherwise; export the head again."
+        )
+    if not same_vocab:
+        raise ServingFault(f"{export}: SGLang reads another draft vocabulary than the head's d2t. Export it again.")
+    worst = float((ours - theirs).abs().max())
+    if not worst <= TOLERANCE[dtype]:
+        raise ServingFault(
+            f"{export}: SGLang's logits differ from the trained head's by up to {worst:.3g} (allowed "
+            f"{TOLERANCE[dtype]:g} in {dtype}). Compare rope_parameters, rms_norm_eps and head_dim in config.json with "
+            "the target's."
+        )
+    agree = float((ours.argmax(-1) == theirs.argmax(-1)).float().mean())
+    return {"positions": len(ours), "max_logit_difference": worst, "argmax_agreement": agree, "untouched": untouched}

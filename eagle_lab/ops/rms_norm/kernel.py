@@ -1,0 +1,46 @@
+"""RMSNorm in Triton, one program per row.
+
+forward   y_j = x_j * r * w_j,            r = 1 / sqrt(mean(x^2) + eps)
+backward  dx_j = r * (g_j w_j - x_j r^2 mean_k(g_k w_k x_k)),   dw_j = sum_rows g_j x_j r
+Saved: x and r (fp32, one scalar per row). Loads are cast to fp32 first and stores cast back, which also is what makes
+the kernel right in triton's interpreter (it multiplies bf16 as raw integers).
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def forward_kernel(x_ptr, w_ptr, y_ptr, r_ptr, columns, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    inside = at < columns
+    x = tl.load(x_ptr + row * columns + at, mask=inside, other=0.0).to(tl.float32)
+    w = tl.load(w_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    r = 1.0 / tl.sqrt(tl.sum(x * x, 0) / columns + tl.cast(eps, tl.float32))
+    tl.store(r_ptr + row, r)
+    tl.store(y_ptr + row * columns + at, (x * r * w).to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def backward_kernel(g_ptr, x_ptr, w_ptr, r_ptr, dx_ptr, dw_ptr, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """Each program walks ROWS rows and leaves its partial dw in its own line of dw [programs, columns] fp32."""
+    program = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    inside = at < columns
+    w = tl.load(w_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    dw = tl.zeros((BLOCK,), dtype=tl.float32)
+    for i in range(0, ROWS):
+        row = program * ROWS + i
+        # one comparison: the interpreter refuses masks made with `&` of a block and a scalar
+        valid = at < tl.where(row < rows, columns, 0)
+        g = tl.load(g_ptr + row * columns + at, mask=valid, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + row * columns + at, mask=valid, other=0.0).to(tl.float32)
+        r = tl.load(r_ptr + tl.where(row < rows, row, 0))
+        gw = g * w
+        shared = tl.sum(gw * x, 0) / columns
+        tl.store(dx_ptr + row * columns + at, (r * (gw - x * r * r * shared)).to(dx_ptr.dtype.element_ty), mask=valid)
+        dw += g * x * r
+    tl.store(dw_ptr + program * columns + at, dw, mask=inside)

@@ -1,0 +1,99 @@
+"""Dataset rows -> packed batches: captures the frozen target's states and lays them out for the unroll."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eagle_lab.data.dataset import Row
+from eagle_lab.draft.unroll import Batch
+from eagle_lab.ops.unroll_attention.reference import Layout
+from eagle_lab.target.model import TargetModel
+
+
+@dataclass(frozen=True)
+class States:
+    """The target's view of one row of L tokens with R supervised positions.
+
+    aux [L, A*H], last [R, H] (after x[t+1] of each position t), top [R] int64 argmax over the full vocabulary.
+    """
+
+    aux: Tensor
+    last: Tensor
+    top: Tensor
+
+
+def supervised(row: Row) -> range:
+    """Positions t that are trained: from the last prompt token, where serving starts its first draft, on.
+
+    The teacher of t at step 0 is the target after x[t+1], an answer token that does not end the turn.
+    """
+    end = len(row.input_ids) - 1 - (1 if row.ends_with_eos else 0)
+    return range(row.answer_start - 1, end)
+
+
+class Feed:
+    """Makes batches of rows. With `cache`, each row's states are computed once and kept (small data, many epochs)."""
+
+    def __init__(self, target: TargetModel, rows: Sequence[Row], *, cache: bool, device: torch.device) -> None:
+        self.target = target
+        self.rows = rows
+        self.device = device
+        self.cache: dict[int, States] | None = {} if cache else None
+
+    def states(self, indices: Sequence[int]) -> list[States]:
+        known = self.cache if self.cache is not None else {}
+        fresh = dict(zip((new := [i for i in indices if i not in known]), self._capture(new), strict=True))
+        if self.cache is not None:
+            # kept on the CPU: the cache outgrows a GPU long before it outgrows the host
+            self.cache.update({i: States(s.aux.cpu(), s.last.cpu(), s.top.cpu()) for i, s in fresh.items()})
+        return [fresh[i] if i in fresh else known[i] for i in indices]
+
+    def _capture(self, indices: Sequence[int]) -> list[States]:
+        if not indices:
+            return []
+        rows = [self.rows[i] for i in indices]
+        width = max(len(r.input_ids) for r in rows)
+        ids = torch.zeros(len(rows), width, dtype=torch.int64)
+        mask = torch.zeros(len(rows), width, dtype=torch.int64)
+        for at, row in enumerate(rows):
+            ids[at, : len(row.input_ids)] = torch.from_numpy(row.input_ids.astype(np.int64))
+            mask[at, : len(row.input_ids)] = 1
+        captured = self.target.capture(ids.to(self.device), mask.to(self.device))
+        out = []
+        for at, row in enumerate(rows):
+            span = supervised(row)
+            last = captured.last[at, span.start + 1 : span.stop + 1].clone()
+            out.append(States(captured.aux[at, : len(row.input_ids)].clone(), last, self._top(last)))
+        return out
+
+    def _top(self, last: Tensor) -> Tensor:
+        """Argmax over the full vocabulary in chunks of 256 rows: no [S, V] logits at once."""
+        weight = self.target.lm_head_weight
+        return torch.cat([(part @ weight.t()).argmax(-1) for part in last.split(256)])
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        return pack([self.rows[i] for i in indices], self.states(indices)).to(self.device)
+
+
+def pack(rows: Sequence[Row], states: Sequence[States]) -> Batch:
+    """Concatenates documents; each one's supervised positions become consecutive rows."""
+    lengths = torch.tensor([len(r.input_ids) for r in rows])
+    doc_start = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    spans = [supervised(r) for r in rows]
+    row_doc = torch.cat([torch.full((len(s),), b) for b, s in enumerate(spans)])
+    row_pos = torch.cat([torch.arange(s.start, s.stop) for s in spans])
+    return Batch(
+        input_ids=torch.from_numpy(np.concatenate([r.input_ids for r in rows]).astype(np.int64)),
+        position=torch.cat([torch.arange(n) for n in lengths.tolist()]),
+        aux=torch.cat([s.aux for s in states]),
+        layout=Layout(doc_start=doc_start, row_doc=row_doc, row_pos=row_pos),
+        row_token=doc_start[row_doc] + row_pos,
+        steps_left=torch.cat([torch.arange(len(s), 0, -1) for s in spans]),
+        teacher_hidden=torch.cat([s.last for s in states]),
+        teacher_top=torch.cat([s.top for s in states]),
+    )

@@ -1,0 +1,202 @@
+"""From a config, a located target and a dataset to a trained head on disk."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import numpy as np
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import Logger
+from safetensors.torch import save_file
+from torch import Tensor
+
+from eagle_lab.config.aux_layers import resolve
+from eagle_lab.config.errors import LabError
+from eagle_lab.config.files import replacing
+from eagle_lab.config.schema import Capture, Config, DraftInit
+from eagle_lab.data.dataset import Dataset, Rows
+from eagle_lab.data.vocab_map import VocabMap, build_map, coverage
+from eagle_lab.draft.head import Head
+from eagle_lab.draft.init import initialise
+from eagle_lab.draft.known import analytic_head
+from eagle_lab.draft.replay import accept_length, rounds
+from eagle_lab.draft.shape import HeadShape, head_shape
+from eagle_lab.draft.unroll import hits
+from eagle_lab.ops.dispatch import op_set
+from eagle_lab.target.locate import LocatedTarget
+from eagle_lab.target.model import TargetModel
+from eagle_lab.train.callbacks import MetricsFile, progress
+from eagle_lab.train.feed import Feed, supervised
+from eagle_lab.train.metrics import StepCounts
+from eagle_lab.train.module import HeadModule
+from eagle_lab.train.schedule import Plan, Steps, plan
+
+HEAD_FILE = "head.safetensors"
+SAMPLE_FILE = "sample.safetensors"
+
+
+def train_head(
+    config: Config, located: LocatedTarget, dataset: Dataset, out: Path, logger: Logger | None
+) -> dict[str, Any]:
+    """Trains (or takes up) the head in `out`, writes HEAD_FILE there and returns the manifest's facts."""
+    L.seed_everything(config.seed, verbose=False)
+    torch.set_num_threads(config.trainer.num_threads or os.cpu_count() or 1)
+    device = compute_device(config)
+    aux_layers = resolve(config.aux, located.num_hidden_layers)
+    target = TargetModel(located, aux_layers, device=str(device), dtype=target_dtype(config, device))
+    head = build_head(config, located, target, dataset, len(aux_layers), device)
+    cached = config.trainer.capture is Capture.cached
+    feed = Feed(target, dataset.rows, cache=cached, device=device)
+    schedule = plan(
+        [len(row.input_ids) for row in dataset.train],
+        config.trainer.batch_size,
+        config.trainer.max_epochs,
+        config.trainer.max_steps,
+        config.seed,
+    )
+    module = HeadModule(head, target.lm_head_weight, config.loss, config.optim, len(schedule.steps)).to(device)
+    trained_tokens = fit(config, module, feed, dataset, schedule, out, logger) if schedule.steps else 0
+    head.to(device)
+    vocab = VocabMap(head.d2t.cpu().numpy(), head.t2d.cpu().numpy())
+    facts = {
+        "aux_layers": aux_layers,
+        "shape": head.shape.__dict__,
+        "steps": len(schedule.steps),
+        "trained_tokens": trained_tokens,
+        "ops": head.ops.paths(),
+        "metrics": held_out_metrics(module, feed, dataset, config),
+        "coverage": {
+            name: coverage(vocab, part.answer_ids())
+            for name, part in (("train", dataset.train), ("held_out", dataset.holdout))
+        },
+        "vocab_digest": vocab.digest,
+    }
+    _save(out / HEAD_FILE, head.state_dict())
+    _save(out / SAMPLE_FILE, sample(feed, dataset, target))
+    return facts
+
+
+def _save(path: Path, tensors: dict[str, Tensor]) -> None:
+    with replacing(path) as aside:
+        save_file({n: t.detach().cpu().contiguous() for n, t in tensors.items()}, aside)
+
+
+def sample(feed: Feed, dataset: Dataset, target: TargetModel) -> dict[str, Tensor]:
+    """aux [S, A*H] and embeds [S, H] of one document, with which the export is checked without the target."""
+    index = int((dataset.holdout if len(dataset.holdout) else dataset.train).indices[0])
+    ids = torch.from_numpy(dataset.rows[index].input_ids.astype(np.int64)).to(target.embed_weight.device)
+    return {"aux": feed.states([index])[0].aux, "embeds": target.embed_weight[ids]}
+
+
+def compute_device(config: Config) -> torch.device:
+    wanted = config.trainer.accelerator
+    if wanted in ("gpu", "cuda") and not torch.cuda.is_available():
+        raise LabError(f"trainer.accelerator={wanted}: torch sees no GPU here. Use trainer.accelerator=cpu.")
+    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def target_dtype(config: Config, device: torch.device) -> str:
+    """What the target is captured in: the serving dtype, so that the head sees the states it will be served."""
+    return config.server.dtype if device.type == "cuda" else "float32"
+
+
+def build_head(
+    config: Config, located: LocatedTarget, target: TargetModel, dataset: Dataset, num_aux: int, device: torch.device
+) -> Head:
+    """The initialised head with its vocabulary map."""
+    ops = op_set(config.ops.impl.value, device)
+    shape: HeadShape
+    if config.draft.init is DraftInit.analytic:
+        embed, lm_head = (w.cpu().float() for w in (target.embed_weight, target.lm_head_weight))
+        known = analytic_head(embed, lm_head, num_aux, config.draft.skip)
+        draft = replace(config.draft, vocab_size=len(known["d2t"]))
+        head = Head(head_shape(draft, located.config, num_aux), ops)
+        head.load_state_dict(known)
+        head.embed = target.embed_weight.detach().clone()
+        return head
+    shape = head_shape(config.draft, located.config, num_aux)
+    head = Head(shape, ops)
+    vocab = build_map(dataset, shape.draft_vocab_size, shape.vocab_size, always=located.eos_token_ids)
+    head.d2t.copy_(torch.from_numpy(vocab.d2t))
+    head.t2d.copy_(torch.from_numpy(vocab.t2d))
+    head.embed = target.embed_weight.detach().clone()
+    initialise(head, config.draft.init, target.init_weights(), config.seed)
+    return head
+
+
+def fit(
+    config: Config, module: HeadModule, feed: Feed, dataset: Dataset, schedule: Plan, out: Path, logger: Logger | None
+) -> int:
+    """Runs Lightning from the last checkpoint, if there is one; returns the supervised positions trained on."""
+    t = config.trainer
+    checkpoints = out / "checkpoints"
+    saver = ModelCheckpoint(
+        dirpath=checkpoints, filename="{step}", save_last=False, save_top_k=1, every_n_train_steps=t.checkpoint_every
+    )
+    trainer = L.Trainer(
+        accelerator="gpu" if feed.device.type == "cuda" else "cpu",
+        devices=1,
+        precision=t.precision,  # type: ignore[arg-type]
+        max_epochs=1,  # all epochs are one list of steps: a resume then never depends on epoch bookkeeping
+        gradient_clip_val=config.optim.grad_clip,
+        logger=logger or False,
+        callbacks=[saver, MetricsFile(out / "metrics.jsonl", t.log_every), progress()],
+        log_every_n_steps=t.log_every,
+        val_check_interval=min(schedule.steps_per_epoch, len(schedule.steps)),
+        num_sanity_val_steps=0,
+        deterministic=t.deterministic and feed.device.type == "cpu",
+        enable_model_summary=False,
+        default_root_dir=out,
+        use_distributed_sampler=False,
+    )
+    train = [dataset.train.indices[step].tolist() for step in schedule.steps]
+    held_out = batches(dataset.holdout, t.batch_size)
+    try:
+        trainer.fit(
+            module,
+            train_dataloaders=Steps(train, feed.batch, lambda: trainer.global_step),
+            val_dataloaders=Steps(held_out, feed.batch, lambda: 0) if held_out else None,
+            ckpt_path=newest(checkpoints),
+        )
+    except SystemExit as e:
+        # lightning turns Ctrl-C into sys.exit(1), which would read as a crash
+        raise KeyboardInterrupt from e
+    return sum(len(supervised(dataset.rows[i])) for step in train for i in step)
+
+
+def batches(rows: Rows, size: int) -> list[list[int]]:
+    """Row numbers of the dataset, in order."""
+    return [rows.indices[i : i + size].tolist() for i in range(0, len(rows), size)]
+
+
+def newest(checkpoints: Path) -> str | None:
+    """The checkpoint with the most steps. Lightning writes them aside and renames, so each one is whole."""
+    found = sorted(checkpoints.glob("step=*.ckpt"), key=lambda p: int(p.stem.split("=")[1].split("-")[0]))
+    return str(found[-1]) if found else None
+
+
+@torch.no_grad()
+def held_out_metrics(module: HeadModule, feed: Feed, dataset: Dataset, config: Config) -> dict[str, float]:
+    """Held-out accuracies, proxy accept length, and the accept length replayed over whole answers.
+
+    The replay walks round by round over each held-out answer, as greedy serving does on the same tokens with
+    unroll_steps drafts; it is exact for greedy answers and an estimate for sampled ones.
+    """
+    module.eval()
+    counts = StepCounts(config.loss.unroll_steps)
+    per_round: list[int] = []
+    for indices in batches(dataset.holdout, config.trainer.batch_size):
+        batch = feed.batch(indices)
+        counts.merge(module.forward_steps(batch)[1])
+        found = hits(module.head, batch, config.loss.unroll_steps).cpu().numpy()
+        docs = batch.layout.row_doc.cpu().numpy()
+        for doc in np.unique(docs):
+            per_round += rounds(found[docs == doc], config.loss.unroll_steps)
+    if not per_round:
+        return {}
+    return {**counts.summary(), "replayed_accept_length": accept_length(per_round)}

@@ -1,0 +1,92 @@
+"""The LightningModule: one optimiser step of the training-time test, and its held-out metrics."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor
+
+from eagle_lab.config.errors import LabError
+from eagle_lab.config.schema import Loss, OovPolicy, Optim
+from eagle_lab.draft.head import Head
+from eagle_lab.draft.unroll import Batch, teacher, unroll
+from eagle_lab.train.metrics import StepCounts
+
+
+class HeadModule(L.LightningModule):
+    """Trains `head`; `target_lm_head` [V, H] gives the teacher. Only the head is in the state dict.
+
+    Loss per step i: soft cross-entropy over the supervised rows that have a teacher at that step, divided by their
+    number (not by B*S: padding and prompts must not change the gradient, SafeAILab/EAGLE#340); the total is
+    sum_i step_decay**i * loss_i.
+    """
+
+    def __init__(self, head: Head, target_lm_head: Tensor, loss: Loss, optim: Optim, total_steps: int) -> None:
+        super().__init__()
+        self.head = head
+        ids = torch.arange(head.shape.draft_vocab_size) + head.d2t.cpu()
+        self.register_buffer("target_rows", target_lm_head.cpu()[ids].clone(), persistent=False)
+        self.loss_config, self.optim_config, self.total_steps = loss, optim, total_steps
+        self.held_out = StepCounts(loss.unroll_steps)
+
+    def forward_steps(self, batch: Batch) -> tuple[Tensor, StepCounts]:
+        head, config = self.head, self.loss_config
+        given = teacher(head, batch, self.target_rows)  # type: ignore[arg-type]
+        counts = StepCounts(config.unroll_steps)
+        total = given.probs.new_zeros(())
+        so_far = torch.ones_like(given.known)
+        for step, hidden in enumerate(unroll(head, batch, config.unroll_steps)):
+            valid, at = batch.step_rows(step)
+            trained = valid & given.known[at] if config.oov is OovPolicy.masked else valid
+            out = head.ops.distill_loss(hidden, head.lm_head.weight, given.probs[at], trained.float())
+            total = total + config.step_decay**step * out.loss / trained.sum().clamp(min=1)
+            hit = valid & (head.target_ids(out.argmax) == batch.teacher_top[at])
+            so_far = so_far & hit
+            counts.add(step, valid, hit, so_far, out.acceptance, out.loss.detach(), trained)
+        return total, counts
+
+    def training_step(self, batch: Batch, _: int) -> Tensor:
+        loss, counts = self.forward_steps(batch)
+        self.log("train/loss", loss.detach(), batch_size=1, prog_bar=True)
+        self.log_dict({f"train/{k}": v for k, v in counts.summary().items()}, batch_size=1)
+        return loss
+
+    def validation_step(self, batch: Batch, _: int) -> None:
+        self.held_out.merge(self.forward_steps(batch)[1])
+
+    def on_validation_epoch_end(self) -> None:
+        summary = self.held_out.summary()
+        self.log_dict({f"held_out/{k}": v for k, v in summary.items()}, batch_size=1)
+        self.held_out = StepCounts(self.loss_config.unroll_steps)
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        optimizer = build_optimizer(self.optim_config.optimizer, self.head.parameters())
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self._lr_factor)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def _lr_factor(self, step: int) -> float:
+        """Linear warm-up, then a cosine down to final_lr_fraction."""
+        o = self.optim_config
+        warmup = max(1, round(o.warmup_fraction * self.total_steps))
+        if step < warmup:
+            return (step + 1) / warmup
+        done = min(1.0, (step - warmup) / max(1, self.total_steps - warmup))
+        return o.final_lr_fraction + (1 - o.final_lr_fraction) * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def build_optimizer(config: dict[str, Any], parameters: Any) -> torch.optim.Optimizer:
+    """The only place that turns a `_target_` into an object; torch.optim.* alone is allowed."""
+    kwargs = dict(config)
+    path = str(kwargs.pop("_target_", ""))
+    module, _, name = path.rpartition(".")
+    if module != "torch.optim" or not hasattr(torch.optim, name):
+        raise LabError(f"optim.optimizer._target_={path!r}: only torch.optim.* is allowed (torch.optim.AdamW).")
+    try:
+        optimizer: torch.optim.Optimizer = getattr(importlib.import_module(module), name)(parameters, **kwargs)
+    except (TypeError, ValueError) as e:
+        raise LabError(f"optim.optimizer: {path} refuses {kwargs}: {e}.") from e
+    return optimizer
