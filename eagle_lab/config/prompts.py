@@ -42,7 +42,9 @@ def suite_path(name: str, path: str | None = None) -> Path:
     found = shipped / f"{name}.jsonl"
     if not found.is_file():
         names = ", ".join(sorted(p.stem for p in shipped.glob("*.jsonl")))
-        raise LabError(f"no suite {name!r} is shipped (there are: {names}). Give its file, suite.path=/some/file.jsonl.")
+        raise LabError(
+            f"no suite {name!r} is shipped (there are: {names}). Give its file, suite.path=/some/file.jsonl."
+        )
     return found
 
 
@@ -88,7 +90,8 @@ def _parse(row: dict[str, Any], format: RowFormat, field: str | None, default_id
     key = field if format is RowFormat.field else KEYS[format]
     if key is None or key not in row:
         raise LabError(f"no key {key!r} (format={format.value}); the row has {_keys(row)}.{_advice(row)}")
-    system, answers = None, []
+    system: str | None = None
+    answers: list[str] = []
     if format is RowFormat.messages:
         system, turns, answers = _dialogue(_messages(row[key], "role", "content"))
     elif format is RowFormat.sharegpt:
