@@ -23,7 +23,7 @@ def run(config: Config, out: Path) -> int:
     prompts = load_suite(config.suite)
     target = locate_target(config)
     subject = Subject(target=target.name, target_digest=target.digest)
-    launch = Launch(target=target.path, server=config.server, spec=config.spec, head=None)
+    launch = Launch(target.path, config.server, config.spec, head=None, target_digest=target.digest)
     width = 0
     if config.spec.kind is not SpecKind.none:
         head = head_stage(config)

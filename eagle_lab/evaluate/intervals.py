@@ -45,7 +45,8 @@ def accept_length(prompts: dict[str, list[float]]) -> Interval:
 
     Prompts without a verify step (one-token answers) say nothing and are left out. No step at all is a ValueError.
     """
-    counts = np.array([p[:2] for p in prompts.values() if p[1] > 0], dtype=np.float64).reshape(-1, 2)
+    # in the order of ids, so that the seeded interval does not depend on the order of the suite
+    counts = np.array([p[:2] for _, p in sorted(prompts.items()) if p[1] > 0], dtype=np.float64).reshape(-1, 2)
     if not len(counts):
         raise ValueError("no verify step in any request")
     correct, steps = counts.T

@@ -1,0 +1,123 @@
+"""A report is a pure function of the rows; every number in it can be traced."""
+
+import csv
+import shutil
+
+import pytest
+
+from eagle_lab.config.errors import LabError
+from eagle_lab.report.write import report
+
+FIRST_COLUMNS = (
+    "spec,num_steps,eagle_topk,num_draft_tokens,accept_length,accept_length_low,accept_length_high,"
+    "tok_s,baseline_tok_s,speedup,captured_width,speculative_algorithm"
+)
+
+
+def table(directory):
+    with (directory / "summary.csv").open() as f:
+        return list(csv.DictReader(f))
+
+
+def test_summary_has_the_promised_columns_first_and_one_row_per_point(sweep):
+    report(sweep)
+    assert (sweep / "summary.csv").read_text().startswith(FIRST_COLUMNS + ",")
+    rows = table(sweep)
+    assert [r["spec"] for r in rows] == ["none", "chain_2", "chain_5"], "the shared baseline once, then by tokens"
+    none, _, five = rows
+    assert (none["accept_length"], none["speedup"], none["num_steps"], none["captured_width"]) == ("1", "1", "", "")
+    assert (five["tok_s"], five["baseline_tok_s"], five["speedup"]) == ("26", "20", "1.3")
+    assert (five["aux_layers"], five["survival"], five["head_digest"]) == ("2 4 5", "0.5 0.25", "h" * 16)
+    assert five["fingerprint"] == "h5".ljust(16, "f")
+
+
+def test_same_rows_same_bytes_wherever_and_in_whatever_order(sweep, tmp_path):
+    report(sweep)
+    other = tmp_path / "elsewhere" / "grid"
+    shutil.copytree(sweep, other, ignore=shutil.ignore_patterns("summary.csv", "report.md", "plots"))
+    (other / "a_chain_5").rename(other / "zz")
+    report(other)
+    names = ["summary.csv", "report.md"]
+    assert [(sweep / n).read_bytes() for n in names] == [(other / n).read_bytes() for n in names]
+    first = [(sweep / n).read_bytes() for n in names]
+    report(sweep)
+    assert [(sweep / n).read_bytes() for n in names] == first
+
+
+def test_report_names_the_winner_the_failed_and_where_numbers_come_from(sweep, capsys):
+    text = report(sweep).read_text()
+    assert "**Use chain_5 (head hhhhhhhh): 1.30 x plain decoding (26.0 against 20.0 tok/s" in text
+    assert "| `b_chain_9` | failed | the server \\| died. Look. |" in text
+    assert "99.0" not in text, "rows of a point that has failed since are not shown"
+    for fingerprint in ("0" * 16, "h2".ljust(16, "f"), "h5".ljust(16, "f")):
+        assert f"`{fingerprint}`" in text
+    assert "eagle-lab bench spec=none,chain_2 -m" in text
+    assert "P(>= k) | 0.50 | 0.25 |" in text
+    for name in ("accept_length.png", "tok_s.png"):
+        assert (sweep / "plots" / name).read_bytes().startswith(b"\x89PNG")
+        assert f"![](plots/{name})" in text
+    shown = capsys.readouterr().out
+    assert "chain_5" in shown
+    assert "FAILED: b_chain_9: the server | died." in shown
+
+
+def test_a_single_run_directory(tmp_path, make):
+    make.put(tmp_path / "run", [make.baseline(), make.chain(5, 2.0, 30.0)], state=None)
+    text = report(tmp_path / "run").read_text()
+    assert "eagle-lab bench spec=chain_5" in text
+    assert [r["spec"] for r in table(tmp_path / "run")] == ["none", "chain_5"]
+
+
+def test_two_heads_are_told_apart_and_compared_by_prompt(tmp_path, make):
+    make.put(tmp_path / "heads/a", [make.baseline(), make.chain(5, 2.0, 30.0, head="a")])
+    make.put(tmp_path / "heads/b", [make.baseline(), make.chain(5, 2.5, 35.0, head="b")])
+    text = report(
+        tmp_path / "heads", compare=lambda a, b: (a["accept_length"] - b["accept_length"], -0.6, -0.4)
+    ).read_text()
+    rows = table(tmp_path / "heads")
+    assert [(r["spec"], r["head_digest"]) for r in rows] == [("none", ""), ("chain_5", "a" * 16), ("chain_5", "b" * 16)]
+    assert "| chain_5 | aaaaaaaa - bbbbbbbb | -0.50 | -0.60 to -0.40 |" in text
+
+
+def test_rows_of_other_conditions_are_not_compared(tmp_path, make):
+    busy = {"concurrency": 8}
+    make.put(tmp_path / "mixed/a", [make.baseline(), make.chain(5, 2.0, 30.0)])
+    make.put(
+        tmp_path / "mixed/b",
+        [
+            make.baseline(200.0, fingerprint="1" * 16, **busy),
+            make.chain(5, 2.0, 150.0, base=200.0, fingerprint="2" * 16, **busy),
+        ],
+    )
+    text = report(tmp_path / "mixed").read_text()
+    assert text.count("\n## tiny, suite smoke") == 2
+    assert "**Use chain_5" in text
+    assert "**No speculation is fastest here" in text
+    assert (tmp_path / "mixed/plots/tok_s_2.png").exists()
+
+
+def test_only_failures_are_a_report_too(tmp_path, make):
+    make.put(tmp_path / "bad/a", [], "failed", error="no head.")
+    make.put(tmp_path / "bad/b", [], "running")
+    text = report(tmp_path / "bad").read_text()
+    assert "| `a` | failed | no head. |" in text
+    assert "| `b` | running | not finished |" in text
+    assert table(tmp_path / "bad") == []
+
+
+def test_differing_answers_are_listed(tmp_path, make):
+    parted = [{"prompt": "tides", "turn": 0, "position": 7, "expected": 3, "found": None}]
+    row = make.chain(5, 2.0, 30.0, differing_prompts=1, divergences=parted)
+    make.put(tmp_path / "gpu", [make.baseline(), row], state=None)
+    assert "| chain_5 | hhhhhhhh | tides | 0 | 7 | 3 | None |" in report(tmp_path / "gpu").read_text()
+
+
+def test_bad_directories(tmp_path):
+    with pytest.raises(LabError, match="no such directory"):
+        report(tmp_path / "absent")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(LabError, match=r"no rows\.jsonl"):
+        report(tmp_path / "empty")
+    (tmp_path / "empty/rows.jsonl").write_text('{"spec": "none"}\n')
+    with pytest.raises(LabError, match="without fingerprint"):
+        report(tmp_path / "empty")
