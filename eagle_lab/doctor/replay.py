@@ -1,0 +1,94 @@
+"""Runs the head over tokens that a server returned and predicts, round by round, what the server must have accepted.
+
+With a chain and greedy answers the prediction is exact in float32: every difference means that serving, not training,
+is at fault (wrong states, wrong weights, wrong positions). Trees are not replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from eagle_lab.config.errors import LabError
+from eagle_lab.config.files import read_json
+from eagle_lab.draft.head import Head
+from eagle_lab.draft.replay import histogram, rounds
+from eagle_lab.draft.shape import HeadShape
+from eagle_lab.draft.unroll import Batch, hits
+from eagle_lab.ops.dispatch import OpSet
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One request: the server's histogram and ours, index k = verify steps with exactly k correct drafts."""
+
+    request: dict[str, Any]
+    served: list[int]
+    predicted: list[int]
+
+    @property
+    def equal(self) -> bool:
+        width = max(len(self.served), len(self.predicted))
+        return [*self.served, *[0] * (width - len(self.served))] == [
+            *self.predicted,
+            *[0] * (width - len(self.predicted)),
+        ]
+
+
+def shape_of(export: Path) -> HeadShape:
+    """The shape of an exported head, from its config.json."""
+    c = read_json(export / "config.json")
+    if c.get("norm_output") or c.get("fc_norm") or c.get("norm_before_fc"):
+        raise LabError(f"{export}: heads with norm_output, fc_norm or norm_before_fc cannot be replayed.")
+    return HeadShape(
+        hidden_size=c["hidden_size"],
+        target_hidden_size=c.get("target_hidden_size", c["hidden_size"]),
+        num_aux=c["num_aux_hidden_states"],
+        intermediate_size=c["intermediate_size"],
+        num_attention_heads=c["num_attention_heads"],
+        num_key_value_heads=c["num_key_value_heads"],
+        head_dim=c["head_dim"],
+        vocab_size=c["vocab_size"],
+        draft_vocab_size=c["draft_vocab_size"],
+        max_position_embeddings=c["max_position_embeddings"],
+        rms_norm_eps=c["rms_norm_eps"],
+        rope_parameters=c["rope_parameters"],
+    )
+
+
+def load_head(export: Path, embed: torch.Tensor) -> Head:
+    """The exported head with the target's embedding [V, H], on its device and in float32."""
+    head = Head(shape_of(export), OpSet())
+    head.load_state_dict(load_file(export / "model.safetensors"))
+    head.embed = embed
+    return head.float().to(embed.device).eval()
+
+
+def replay(
+    head: Head,
+    requests: Sequence[dict[str, Any]],
+    num_steps: int,
+    states: Callable[[list[int], int], Batch],
+    continuation: Callable[[list[int], int], list[int]],
+) -> list[Replayed]:
+    """Predicts each request's acceptance histogram.
+
+    requests: prompt_ids, token_ids (as returned, greedy) and histogram of each. states(ids, answer_start): one document
+    with the target's states, every position from the last prompt token on as a row. continuation(ids, n): the target's
+    next n greedy tokens; the last verify step may reach past the returned text, and counts what it accepts there.
+    """
+    out = []
+    for request in requests:
+        prompt, answer = request["prompt_ids"], request["token_ids"]
+        known = [*prompt, *answer]
+        batch = states([*known, *continuation(known, num_steps)], len(prompt))
+        found = hits(head, batch, num_steps).cpu().numpy().astype(np.bool_)
+        per_round = rounds(found, num_steps, tokens=len(answer))
+        out.append(Replayed(request, list(request["histogram"]), histogram(per_round, num_steps)))
+    return out

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from eagle_lab.config.errors import LabError
+from eagle_lab.config.schema import Loss, OovPolicy, Optim
+from eagle_lab.train.feed import Feed
+from eagle_lab.train.metrics import StepCounts
+from eagle_lab.train.module import HeadModule, build_optimizer
+from tests.draft.conftest import random_head
+from tests.train.conftest import dataset_of
+
+
+def module_of(target, **loss):
+    return HeadModule(random_head(), target.lm_head_weight, Loss(unroll_steps=3, **loss), Optim(), total_steps=10)
+
+
+def feed_of(target, data):
+    return Feed(target, data.rows, cache=False, device=torch.device("cpu"))
+
+
+def gradients(module, batch):
+    module.zero_grad()
+    loss, counts = module.forward_steps(batch)
+    loss.backward()
+    return loss.detach(), {n: p.grad.clone() for n, p in module.head.named_parameters()}, counts
+
+
+def test_the_loss_is_a_mean_over_supervised_rows_so_prompts_do_not_scale_it(target):
+    """A row repeated twice in a batch has the loss and gradient of one: the normaliser counts rows, not positions."""
+    data = dataset_of([(6, 9), (6, 9)], holdout=0)
+    module = module_of(target)
+    one, grads_one, _ = gradients(module, feed_of(target, data).batch([0]))
+    two, grads_two, _ = gradients(module, feed_of(target, data).batch([0, 0]))
+    torch.testing.assert_close(one, two)
+    for name in grads_one:
+        torch.testing.assert_close(grads_one[name], grads_two[name], atol=1e-6, rtol=1e-4)
+
+
+def test_loss_equals_the_formula_written_out(target, dataset):
+    module = module_of(target, step_decay=0.5)
+    batch = feed_of(target, dataset).batch([0, 1, 2])
+    loss, _, counts = gradients(module, batch)
+    from eagle_lab.draft.unroll import unroll
+
+    head, wanted = module.head, 0.0
+    ids = head.target_ids(torch.arange(head.shape.draft_vocab_size))
+    full = batch.teacher_hidden @ target.lm_head_weight.T
+    p = full[:, ids].softmax(-1)
+    known = torch.isin(full.argmax(-1), ids)
+    for step, hidden in enumerate(unroll(head, batch, 3)):
+        log_q = (hidden @ head.lm_head.weight.T).log_softmax(-1)
+        terms = [
+            -(p[r + step] * log_q[r]).sum() for r in range(len(log_q)) if batch.steps_left[r] > step and known[r + step]
+        ]
+        wanted = wanted + 0.5**step * torch.stack(terms).mean()
+        assert counts.trained[step] == len(terms)
+    torch.testing.assert_close(loss, wanted.detach())
+
+
+def test_positions_whose_teacher_is_outside_the_draft_vocab(target, dataset):
+    batch = feed_of(target, dataset).batch([0, 1, 2])
+    masked = gradients(module_of(target), batch)[2]
+    trained = gradients(module_of(target, oov=OovPolicy.trained), batch)[2]
+    outside = int((~module_of(target).head.t2d[batch.teacher_top]).sum())
+    assert outside > 0
+    assert trained.trained[0] - masked.trained[0] == outside
+    assert torch.equal(trained.rows, masked.rows)  # accuracies count every supervised row either way
+
+
+def test_a_batch_in_which_nothing_is_supervised_gives_zero_not_nan(target):
+    data = dataset_of([(4, 1)], holdout=0)
+    loss, grads, _ = gradients(module_of(target), feed_of(target, data).batch([0, 0]))
+    assert loss == 0
+    assert all(torch.isfinite(g).all() for g in grads.values())
+
+
+def test_accuracies_are_marginal_and_cumulative():
+    counts = StepCounts(2)
+    valid = torch.tensor([True, True, True, True])
+    hit0, hit1 = torch.tensor([1, 1, 0, 0]).bool(), torch.tensor([1, 0, 1, 0]).bool()
+    half = torch.full((4,), 0.5)
+    counts.add(0, valid, hit0, hit0, half, torch.tensor(4.0), valid)
+    later = torch.tensor([True, True, True, False])
+    counts.add(1, later, hit1 & later, hit0 & hit1, half, torch.tensor(3.0), later)
+    found = counts.summary()
+    assert found["accuracy_0"] == 0.5
+    assert found["accuracy_1"] == pytest.approx(2 / 3)
+    assert found["cumulative_1"] == pytest.approx(1 / 3)
+    assert found["proxy_accept_length"] == pytest.approx(1 + 0.5 + 1 / 3)
+    assert found["loss_1"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"_target_": "os.system"}, "only torch.optim"),
+        ({"_target_": "torch.optim.Nope", "lr": 1e-3}, "only torch.optim"),
+        ({"_target_": "torch.optim.AdamW", "learning_rate": 1e-3}, "learning_rate"),
+        ({"_target_": "torch.optim.AdamW", "lr": -1.0}, "-1"),
+    ],
+)
+def test_optimisers_that_are_refused(config, message):
+    with pytest.raises(LabError, match=message):
+        build_optimizer(config, [torch.nn.Parameter(torch.ones(1))])

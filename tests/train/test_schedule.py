@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import numpy as np
+
+from eagle_lab.train.schedule import Steps, plan
+
+
+def test_every_row_once_per_epoch_and_the_seed_decides():
+    lengths = list(np.random.default_rng(0).integers(5, 90, 101))
+    made = plan(lengths, batch_size=8, epochs=3, max_steps=-1, seed=1)
+    assert made.steps_per_epoch == 13
+    assert len(made.steps) == 39
+    for epoch in range(3):
+        rows = sorted(i for step in made.steps[13 * epoch : 13 * (epoch + 1)] for i in step)
+        assert rows == list(range(101))
+    assert made == plan(lengths, 8, 3, -1, 1)
+    assert made != plan(lengths, 8, 3, -1, 2)
+    assert plan(lengths, 8, 3, 5, 1).steps == made.steps[:5]
+
+
+def test_similar_lengths_share_a_step():
+    lengths = list(np.random.default_rng(0).integers(5, 90, 512))
+    made = plan(lengths, 8, 1, -1, 0)
+    spread = np.mean([np.ptp(np.array(lengths)[s]) for s in made.steps])
+    assert spread < 20  # unsorted batches of 8 spread over about 67
+
+
+def test_steps_continue_where_training_stands():
+    built = list(Steps([[1], [2], [3]], lambda s: s, lambda: 2))
+    assert built == [[3]]
+    assert len(Steps([[1], [2], [3]], lambda s: s, lambda: 2)) == 3
