@@ -24,14 +24,16 @@ def bench_point(launch: Launch, subject: Subject, prompts: Prompts, root: Path, 
     """[baseline row, row] of a spec point, or the baseline row alone for spec none; what exists is not run again.
 
     aux_width: aux layers x hidden size, the width that the server must be seen to capture.
-    A server that already runs (kind url) has no baseline and no proof: its row has nulls there.
+    A server that already runs (kind url) has no baseline; its row has nulls there. The proof is taken on it, so it must
+    return hidden states.
     Raises ServingFault where the server does not run what was asked, or where greedy answers differ from the
     baseline's on a CPU in float32.
     """
     if launch.spec.kind is not SpecKind.none and launch.head is None:
         raise LabError(f"spec {label(launch.spec)} needs a head. Give head=/exported/head, or use spec=none.")
     if launch.server.kind is ServerKind.url:
-        return [measure(launch, subject, prompts, root).row]
+        proof = None if launch.head is None else prove(launch, subject, prompts, root, aux_width)
+        return [measure(launch, subject, prompts, root, proof).row]
     baseline = measure(replace(launch, spec=Spec(), head=None), subject, prompts, root)
     base = {**baseline.row, **_against(baseline, baseline)}
     if launch.spec.kind is SpecKind.none:

@@ -7,6 +7,7 @@ once and shared by all heads and spec points.
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -79,7 +80,10 @@ def sglang_version(server: Server) -> str:
 def identity(launch: Launch, subject: Subject) -> dict[str, Any]:
     """The part of a stage's key that says what runs and on what."""
     speculates = launch.spec.kind is not SpecKind.none
+    # a server elsewhere may have been restarted as something else: nothing of it is taken from disk
+    once = {"asked_at": time.time_ns()} if launch.server.kind is ServerKind.url else {}
     return {
+        **once,
         "format": FORMAT,
         "target": subject.target_digest,
         "head": subject.head_digest if speculates else None,
@@ -96,7 +100,7 @@ def measure(
     """Serves `launch`, runs the suite, returns its row; taken from disk when the same was measured before.
 
     proof: what serve.probe.probe found for this head and spec; a timing server whose counters differ from it is a
-    ServingFault. Required (by bench) unless the spec is none or the server runs elsewhere.
+    ServingFault.
     The directory root/measurements/SPEC-DIGEST holds rows.jsonl, requests.jsonl, server.log and server_info.json.
     """
     settings = {k: v for k, v in plain(prompts.settings).items() if k not in ("path", "format", "field", "limit")}
