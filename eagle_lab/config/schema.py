@@ -56,7 +56,7 @@ class Target:
     eos_token: str | None = None
     """The end-of-turn token, where the tokenizer's own claim is wrong."""
     chat_template: str | None = None
-    """A Jinja template, where the tokenizer has none."""
+    """A Jinja template or the path of a .jinja file, where the tokenizer has none."""
     facts: TargetFacts = field(default_factory=TargetFacts)
     seed: int = 0
     """Weights of the kinds that are generated (tiny, known_acceptance)."""

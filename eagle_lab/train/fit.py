@@ -23,7 +23,7 @@ from eagle_lab.data.dataset import Dataset, Rows
 from eagle_lab.data.vocab_map import VocabMap, build_map, coverage
 from eagle_lab.draft.head import Head
 from eagle_lab.draft.init import initialise
-from eagle_lab.draft.known import analytic_head
+from eagle_lab.draft.known import analytic_head, kept_ids
 from eagle_lab.draft.replay import accept_length, rounds
 from eagle_lab.draft.shape import HeadShape, head_shape
 from eagle_lab.draft.unroll import hits
@@ -113,10 +113,10 @@ def build_head(
     shape: HeadShape
     if config.draft.init is DraftInit.analytic:
         embed, lm_head = (w.cpu().float() for w in (target.embed_weight, target.lm_head_weight))
-        known = analytic_head(embed, lm_head, num_aux, config.draft.skip)
-        draft = replace(config.draft, vocab_size=len(known["d2t"]))
-        head = Head(head_shape(draft, located.config, num_aux), ops)
-        head.load_state_dict(known)
+        draft = replace(config.draft, vocab_size=len(kept_ids(located.vocab_size, config.draft.skip)))
+        shape = head_shape(draft, located.config, num_aux)
+        head = Head(shape, ops)
+        head.load_state_dict(analytic_head(embed, lm_head, shape, config.draft.skip))
         head.embed = target.embed_weight.detach().clone()
         return head
     shape = head_shape(config.draft, located.config, num_aux)

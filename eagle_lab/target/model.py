@@ -1,0 +1,136 @@
+"""The frozen target as the head sees it: its aux residual streams and the last hidden state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from eagle_lab.config.errors import LabError
+from eagle_lab.target.locate import LocatedTarget
+
+# what stands between lm_head's output and the softmax in some classes; a teacher of plain logits would be wrong there
+LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+
+
+@dataclass(frozen=True)
+class Captured:
+    aux: Tensor
+    """[B, S, A * H]: the streams entering the aux layers, concatenated from the lowest layer to the highest."""
+    last: Tensor
+    """[B, S, H]: after the final norm, the input of lm_head."""
+
+
+class TargetModel:
+    """A frozen Hugging Face causal LM; aux_layers are canonical ids (k = the stream entering layer k, 1..n-1).
+
+    Raises LabError for a class that transformers does not have, whose decoder layers cannot be found, or whose logits
+    are not a plain product with lm_head.
+    """
+
+    def __init__(
+        self, located: LocatedTarget, aux_layers: list[int], device: str | torch.device = "cpu", dtype: str = "float32"
+    ) -> None:
+        assert aux_layers == sorted(set(aux_layers)), aux_layers
+        self.located = located
+        self.aux_layers = aux_layers
+        self.device = torch.device(device)
+        model = _load(located, dtype)
+        self.model: Any = model.to(self.device).eval().requires_grad_(False)
+        self.decoder = _decoder(self.model, located)
+        self._streams: dict[int, Tensor] = {}
+        for k in aux_layers:
+            self.decoder.layers[k].register_forward_pre_hook(self._keep(k), with_kwargs=True)
+
+    def _keep(self, k: int) -> Any:
+        def hook(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self._streams[k] = args[0] if args else kwargs["hidden_states"]
+
+        return hook
+
+    # not inference_mode: its tensors cannot be saved for the head's backward pass
+    @torch.no_grad()
+    def capture(self, input_ids: Tensor, attention_mask: Tensor) -> Captured:
+        """One pass over right-padded rows: input_ids int [B, S], attention_mask [B, S] with ones before zeros.
+
+        Only the A streams are kept, not all n + 1, and no logits are computed. What stands at padding is meaningless.
+        """
+        assert not (attention_mask[:, 1:] > attention_mask[:, :-1]).any(), "rows must be padded on the right"
+        try:
+            last = self.decoder(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
+            return Captured(torch.cat([self._streams[k] for k in self.aux_layers], dim=-1), last)
+        finally:
+            self._streams.clear()
+
+    @property
+    def lm_head_weight(self) -> Tensor:
+        """[V, H]; the embeddings themselves in a tied model."""
+        weight: Tensor = self.model.get_output_embeddings().weight
+        return weight
+
+    @property
+    def embed_weight(self) -> Tensor:
+        """[V, H]."""
+        weight: Tensor = self.model.get_input_embeddings().weight
+        return weight
+
+    def init_weights(self) -> dict[str, Tensor]:
+        """What a head can start from: `lm_head` [V, H], `norm` [H], and the last decoder layer's under `layer.`."""
+        last = self.decoder.layers[-1].state_dict()
+        return {
+            "lm_head": self.lm_head_weight,
+            "norm": self.decoder.norm.weight,
+            **{f"layer.{name}": tensor for name, tensor in last.items()},
+        }
+
+    @torch.no_grad()
+    def greedy(self, prompt_ids: list[int], n: int) -> list[int]:
+        """n tokens, each the most likely one, end tokens included: the reference for lossless serving."""
+        ids = torch.tensor([prompt_ids], device=self.device)
+        past, out = None, []
+        for _ in range(n):
+            step = self.decoder(input_ids=ids, past_key_values=past, use_cache=True)
+            past = step.past_key_values
+            ids = self.model.get_output_embeddings()(step.last_hidden_state[:, -1:]).argmax(dim=-1)
+            out.append(int(ids))
+        self._streams.clear()
+        return out
+
+
+def _load(located: LocatedTarget, dtype: str) -> nn.Module:
+    # the class that the checkpoint names: Auto classes know no multimodal model under causal LM
+    cls = getattr(transformers, located.architecture, None)
+    if cls is None:
+        raise LabError(
+            f"target {located.name}: transformers {transformers.__version__} has no class {located.architecture} "
+            f"({located.path}/config.json). Install a release that has it; code that comes with weights is not run."
+        )
+    changes = {k: located.config[k] for k in LOGIT_CHANGES if located.config.get(k) not in (None, 1, 1.0)}
+    if changes:
+        raise LabError(
+            f"target {located.name}: {located.architecture} changes its logits after lm_head ({changes}), so a head "
+            "would learn from a wrong teacher. This class cannot be trained on yet."
+        )
+    try:
+        model: nn.Module = cls.from_pretrained(located.path, dtype=getattr(torch, dtype))
+    except (OSError, ValueError, ImportError) as e:
+        raise LabError(f"target {located.name}: {located.path} does not load as {located.architecture} ({e}).") from e
+    return model
+
+
+def _decoder(model: Any, located: LocatedTarget) -> Any:
+    """The text decoder: the module whose `layers` are the n decoder layers and whose output is normed."""
+    decoder = model.get_decoder()
+    layers, norm = getattr(decoder, "layers", None), getattr(decoder, "norm", None)
+    head = model.get_output_embeddings()
+    found = len(layers) if isinstance(layers, nn.ModuleList) else None
+    if found != located.num_hidden_layers or norm is None or head is None or getattr(head, "bias", None) is not None:
+        raise LabError(
+            f"target {located.name}: {located.architecture} has no decoder of the known kind (`layers` of "
+            f"{located.num_hidden_layers} decoder layers: {found} found; a final `norm`; an lm_head without bias), so "
+            "its aux states cannot be captured. Llama-like classes (Llama, Qwen, DeepSeek, Gemma 3) can be."
+        )
+    return decoder
