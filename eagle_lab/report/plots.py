@@ -33,6 +33,7 @@ def _lines(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 def _plot(rows: list[dict[str, Any]], path: Path, column: str, title: str) -> Path:
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
 
     figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
     for name, points in _lines(rows).items():
@@ -47,6 +48,7 @@ def _plot(rows: list[dict[str, Any]], path: Path, column: str, title: str) -> Pa
         axes.axhline(baseline[column], color="grey", linestyle="--", label="no speculation")
     axes.set_xlabel("draft tokens verified per round")
     axes.set_ylabel(title)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     if axes.get_legend_handles_labels()[0]:

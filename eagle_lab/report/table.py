@@ -50,9 +50,9 @@ def short(head: Any) -> str:
 
 
 def columns(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Header and cells of the main table of rows that share a condition."""
-    header = ["spec", "head", "aux layers", "accept length", "95 %", "tok/s", "speed-up", "95 % over prompts"]
-    header += ["break-even accept length", "differing prompts"]
+    """Header and cells of the main table of rows that share a condition; in brackets the 95 % intervals."""
+    header = ["spec", "head", "aux layers", "accept length", "tok/s", "speed-up", "break-even at"]
+    header.append("differing prompts")
     cells = []
     for r in rows:
         plain = r["spec"] == "none"
@@ -61,16 +61,19 @@ def columns(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
                 r["spec"],
                 short(r.get("head_digest")),
                 _cell(r.get("aux_layers")) or "-",
-                number(r["accept_length"]),
-                "-" if plain else interval(r["accept_length_low"], r["accept_length_high"]),
+                "1" if plain else _with(r, "accept_length", "accept_length_low", "accept_length_high"),
                 number(r["tok_s"], 1),
-                "1 (baseline)" if plain else number(r.get("speedup")),
-                "-" if plain else interval(r.get("speedup_low"), r.get("speedup_high")),
+                "1 (baseline)" if plain else _with(r, "speedup", "speedup_low", "speedup_high"),
                 "-" if plain else number(r.get("break_even_accept_length")),
                 "-" if r.get("differing_prompts") is None else str(r["differing_prompts"]),
             ]
         )
     return header, cells
+
+
+def _with(row: dict[str, Any], name: str, low: str, high: str) -> str:
+    between = f" ({interval(row.get(low), row.get(high))})" if row.get(low) is not None else ""
+    return number(row.get(name)) + between
 
 
 def positions(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
@@ -92,14 +95,19 @@ def markdown(header: list[str], cells: list[list[str]]) -> str:
 
 
 def show(rows: list[dict[str, Any]], title: str) -> None:
-    """Prints the main table to the terminal."""
+    """Prints the main table to the terminal; with a single head its columns are left out for width."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     header, cells = columns(rows)
-    table = Table(title=title, title_justify="left")
-    for name in header:
-        table.add_column(name, overflow="fold")
+    several = len({r.get("head_digest") for r in rows} - {None}) > 1
+    shown = [i for i, name in enumerate(header) if several or name not in ("head", "aux layers")]
+    console = Console()
+    console.print(title, markup=False, highlight=False, soft_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD)
+    for i in shown:
+        table.add_column(header[i], min_width=max(len(row[i]) for row in cells))
     for row in cells:
-        table.add_row(*row)
-    Console().print(table)
+        table.add_row(*(row[i] for i in shown))
+    console.print(table)
