@@ -97,3 +97,9 @@ def pack(rows: Sequence[Row], states: Sequence[States]) -> Batch:
         teacher_hidden=torch.cat([s.last for s in states]),
         teacher_top=torch.cat([s.top for s in states]),
     )
+
+
+def document(target: TargetModel, ids: list[int], answer_start: int, device: torch.device) -> Batch:
+    """One document of these tokens; every position from the last prompt token on is a row."""
+    row = Row(np.asarray(ids, dtype=np.int32), answer_start, ends_with_eos=False)
+    return Feed(target, [row], cache=False, device=device).batch([0])

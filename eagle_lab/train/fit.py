@@ -25,7 +25,7 @@ from eagle_lab.draft.head import Head
 from eagle_lab.draft.init import initialise
 from eagle_lab.draft.known import analytic_head, kept_ids
 from eagle_lab.draft.replay import accept_length, rounds
-from eagle_lab.draft.shape import HeadShape, head_shape
+from eagle_lab.draft.shape import head_shape
 from eagle_lab.draft.unroll import hits
 from eagle_lab.ops.dispatch import op_set
 from eagle_lab.target.locate import LocatedTarget
@@ -110,12 +110,11 @@ def build_head(
 ) -> Head:
     """The initialised head with its vocabulary map."""
     ops = op_set(config.ops.impl.value, device)
-    shape: HeadShape
     if config.draft.init is DraftInit.analytic:
-        embed, lm_head = (w.cpu().float() for w in (target.embed_weight, target.lm_head_weight))
-        draft = replace(config.draft, vocab_size=len(kept_ids(located.vocab_size, config.draft.skip)))
-        shape = head_shape(draft, located.config, num_aux)
+        size = len(kept_ids(located.vocab_size, config.draft.skip))
+        shape = head_shape(replace(config.draft, vocab_size=size), located.config, num_aux)
         head = Head(shape, ops)
+        embed, lm_head = (w.detach().cpu().float() for w in (target.embed_weight, target.lm_head_weight))
         head.load_state_dict(analytic_head(embed, lm_head, shape, config.draft.skip))
         head.embed = target.embed_weight.detach().clone()
         return head

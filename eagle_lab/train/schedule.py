@@ -40,6 +40,13 @@ class Steps:
     def __len__(self) -> int:
         return len(self.steps)
 
+    def state_dict(self) -> dict[str, int]:
+        """Lightning asks resumable loaders for their position; ours is the trainer's own step."""
+        return {}
+
+    def load_state_dict(self, _: dict[str, int]) -> None:
+        pass
+
     def __iter__(self) -> Iterator[object]:
         for indices in self.steps[self.at() :]:
             yield self.build(indices)

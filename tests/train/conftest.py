@@ -27,7 +27,7 @@ class SmallTarget:
     def capture(self, ids: torch.Tensor, mask: torch.Tensor) -> SimpleNamespace:
         self.captured += len(ids)
         e = self.embed_weight[ids]
-        back = [e, torch.roll(e, 1, 1), torch.roll(e, 2, 1)]
+        back = [torch.nn.functional.pad(e, (0, 0, n, 0))[:, : e.shape[1]] for n in range(3)]
         aux = torch.tanh(sum(b @ m for b, m in zip(back, self.mix, strict=True)))
         return SimpleNamespace(aux=aux, last=aux[..., :HIDDEN])
 

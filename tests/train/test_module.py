@@ -24,7 +24,7 @@ def gradients(module, batch):
     module.zero_grad()
     loss, counts = module.forward_steps(batch)
     loss.backward()
-    return loss.detach(), {n: p.grad.clone() for n, p in module.head.named_parameters()}, counts
+    return loss.detach(), {n: p.grad.clone() for n, p in module.head.named_parameters() if p.grad is not None}, counts
 
 
 def test_the_loss_is_a_mean_over_supervised_rows_so_prompts_do_not_scale_it(target):

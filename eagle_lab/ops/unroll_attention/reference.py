@@ -53,9 +53,11 @@ def unroll_attention(q: Tensor, k0: Tensor, v0: Tensor, chain: list[tuple[Tensor
     _, heads, dim = q.shape
     group = heads // k0.shape[1]
     tokens = layout.padded_tokens()
+    if not q.shape[0]:
+        return q.clone()
     rows, back = layout.padded_rows()
     batch, queries = rows.shape
-    qb = q[rows].view(batch, queries, -1, group, dim).permute(0, 2, 3, 1, 4)  # B, KV, G, Q, D
+    qb = q[rows].view(batch, queries, heads // group, group, dim).permute(0, 2, 3, 1, 4)  # B, KV, G, Q, D
     kb, vb = (x[tokens].permute(0, 2, 1, 3)[:, :, None] for x in (k0, v0))  # B, KV, 1, S, D
     scores = (qb @ kb.transpose(-1, -2)).float() * dim**-0.5
     seen = torch.arange(tokens.shape[1], device=q.device) <= layout.row_pos[rows][..., None]  # B, Q, S

@@ -1,0 +1,124 @@
+"""Training whole: it learns, it resumes bit for bit, it writes what the export needs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from safetensors.torch import load_file
+
+from eagle_lab.config import load, resolvers
+from eagle_lab.config.files import read_jsonl
+from eagle_lab.config.paths import conf_dir
+from eagle_lab.train import fit as fit_module
+from eagle_lab.train.fit import HEAD_FILE, newest, train_head
+from tests.train.conftest import EOS, HIDDEN, VOCAB, SmallTarget, dataset_of
+
+LOCATED = SimpleNamespace(
+    name="small",
+    num_hidden_layers=8,
+    vocab_size=VOCAB,
+    eos_token_ids=[EOS],
+    config={
+        "hidden_size": HIDDEN, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24,
+        "vocab_size": VOCAB, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 100.0,
+    },
+)  # fmt: skip
+
+
+def config_of(*overrides: str):
+    load.register()
+    resolvers.register()
+    base = [
+        "target=tiny",
+        "trainer=cpu",
+        "trainer.num_threads=1",
+        "track=none",
+        "draft.vocab_size=24",
+        "loss.unroll_steps=3",
+    ]
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        cfg = compose("train", [*base, "optim=adamw_small", "optim.optimizer.lr=3e-3", *overrides])
+    return load.load(cfg)
+
+
+@pytest.fixture(autouse=True)
+def small_target(monkeypatch):
+    monkeypatch.setattr(fit_module, "TargetModel", lambda *_, **__: SmallTarget())
+
+
+def run(out, dataset, *overrides):
+    out.mkdir(exist_ok=True)
+    return train_head(config_of(*overrides), LOCATED, dataset, out, None)
+
+
+def same(a, b):
+    a, b = load_file(a / HEAD_FILE), load_file(b / HEAD_FILE)
+    assert a.keys() == b.keys()
+    return all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_it_learns_the_targets_function(tmp_path):
+    data = dataset_of([(4, 20)] * 60, holdout=12)
+    before = run(tmp_path / "a", data, "trainer.max_epochs=0")["metrics"]
+    after = run(tmp_path / "b", data, "trainer.max_epochs=12")["metrics"]
+    assert after["loss_0"] < before["loss_0"] - 0.2
+    assert after["proxy_accept_length"] > before["proxy_accept_length"] + 0.1
+
+
+def test_a_killed_run_taken_up_equals_one_that_was_not(tmp_path, dataset, monkeypatch):
+    settings = ("trainer.max_epochs=4", "trainer.batch_size=4", "trainer.checkpoint_every=5")
+    whole = run(tmp_path / "whole", dataset, *settings)
+
+    class Killed(BaseException):
+        pass
+
+    build = fit_module.Feed.batch
+
+    def die_at(step):
+        calls = 0
+
+        def batch(self, indices):
+            nonlocal calls
+            calls += 1
+            if calls == step:
+                raise Killed
+            return build(self, indices)
+
+        monkeypatch.setattr(fit_module.Feed, "batch", batch)
+
+    for step in (9, 7):  # killed in step 9 after the checkpoint of step 5, then again
+        die_at(step)
+        with pytest.raises(Killed):
+            run(tmp_path / "killed", dataset, *settings)
+        assert newest(tmp_path / "killed" / "checkpoints") is not None
+    monkeypatch.setattr(fit_module.Feed, "batch", build)
+    resumed = run(tmp_path / "killed", dataset, *settings)
+    assert same(tmp_path / "whole", tmp_path / "killed")
+    assert resumed["metrics"] == whole["metrics"]
+    steps = [r["step"] for r in read_jsonl(tmp_path / "killed" / "metrics.jsonl") if "train/loss" in r]
+    assert steps == sorted(set(steps))
+
+
+def test_another_seed_gives_another_head(tmp_path, dataset):
+    run(tmp_path / "a", dataset, "trainer.max_epochs=1")
+    run(tmp_path / "b", dataset, "trainer.max_epochs=1")
+    run(tmp_path / "c", dataset, "trainer.max_epochs=1", "seed=7")
+    assert same(tmp_path / "a", tmp_path / "b")
+    assert not same(tmp_path / "a", tmp_path / "c")
+
+
+def test_the_facts_name_what_was_done(tmp_path, dataset):
+    facts = run(tmp_path / "a", dataset, "trainer.max_epochs=1", "ops=reference")
+    assert facts["aux_layers"] == [2, 4, 5]
+    assert facts["steps"] == 3
+    assert facts["ops"]["unroll_attention"].endswith("reference")
+    assert 0 < facts["coverage"]["train"] <= 1
+    held = facts["metrics"]
+    assert held["proxy_accept_length"] == pytest.approx(1 + sum(held[f"cumulative_{i}"] for i in range(3)))
+
+
+def test_no_held_out_rows_give_no_metrics(tmp_path):
+    assert run(tmp_path / "a", dataset_of([(4, 8)] * 6, holdout=0), "trainer.max_epochs=1")["metrics"] == {}
