@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eagle_lab.config.digest import digest
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.files import append_jsonl, read_jsonl
 from eagle_lab.config.prompts import Conversation
@@ -122,10 +123,15 @@ def _ask(
         temperature=settings.temperature,
         top_p=settings.top_p,
         concurrency=settings.concurrency,
-        seed=seed if settings.temperature > 0 else None,
+        seed=[_request_seed(seed, c.id, turn) for c in conversations] if settings.temperature > 0 else None,
         on_done=keep,
     )
     return rows
+
+
+def _request_seed(seed: int, conversation: str, turn: int) -> int:
+    """31 bits that name the request, not its place in a batch: a continued run asks as an uninterrupted one does."""
+    return int(digest([seed, conversation, turn])[:8], 16) >> 1
 
 
 def found_in_source(

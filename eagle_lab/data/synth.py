@@ -112,7 +112,11 @@ def _ask(
     file.parent.mkdir(parents=True, exist_ok=True)
 
     def keep(index: int, done: Completion) -> None:
-        row = {"attempt": attempts[index], "token_ids": done.token_ids, "finish_reason": done.finish_reason}
+        row: dict[str, Any] = {
+            "attempt": attempts[index],
+            "token_ids": done.token_ids,
+            "finish_reason": done.finish_reason,
+        }
         rows[row["attempt"]] = row
         append_jsonl(file, row)
         progress.step(len(done.token_ids))

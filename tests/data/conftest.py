@@ -108,7 +108,14 @@ def configured(cache):
             name="test",
             target=Target(name="tiny", kind=TargetKind.tiny),
             data=Data(name="mix", sources=given, answers=Answers(**(answers or {})), **data),
-            server=Server(kind=ServerKind.cpu, dtype="float32", context_length=context_length),
+            server=Server(
+                kind=ServerKind.cpu,
+                dtype="float32",
+                context_length=context_length,
+                mem_fraction=0.1,
+                max_total_tokens=4096,
+                attention_backend="intel_amx",
+            ),
             paths=Paths(cache=str(cache)),
         )
 
