@@ -1,0 +1,207 @@
+"""A synchronous client of one SGLang server; requests are streamed so that the first token's time is real.
+
+Each request asks for two messages only, the first token and the end (`stream_interval`): one message per token costs
+the two cores of a CPU server more than the model does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from eagle_lab.config.errors import ServingFault
+
+FIRST_AND_LAST = 1 << 20
+"""sampling_params.stream_interval: a message at token 1 and at the end (no answer is that long)."""
+
+OnDone = Callable[[int, "Completion"], None]
+
+
+@dataclass(frozen=True)
+class Completion:
+    token_ids: list[int]
+    """The completion only, as the server returned it, end-of-turn token included."""
+    text: str
+    prompt_tokens: int
+    finish_reason: str
+    """stop or length."""
+    verify_ct: int
+    """Verification rounds; 0 on a server that does not speculate."""
+    correct_drafts: int
+    """Accepted drafts over all rounds, bonus tokens not counted."""
+    histogram: list[int]
+    """Entry k = rounds with exactly k accepted drafts; its length differs from request to request."""
+    started: float
+    """time.perf_counter() when the request was sent."""
+    first_token_s: float
+    total_s: float
+    hidden_width: int | None
+    """Width of the returned hidden states, when they were asked for."""
+
+
+class Client:
+    """base_url: http://host:port. timeout_s: longest silence of the server within one request.
+
+    explain: called when the server stops answering; its text (exit code, last log lines) ends the error message.
+    """
+
+    def __init__(self, base_url: str, timeout_s: float, explain: Callable[[], str] | None = None) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.timeout_s = timeout_s
+        self.explain = explain
+
+    def info(self) -> dict[str, Any]:
+        """/server_info: the server's arguments, version and internal_states."""
+        return self._call("GET", "/server_info").json()
+
+    def healthy(self) -> bool:
+        """Whether /health answers 200 by now; the server generates a token for it (0.5 s or more)."""
+        try:
+            return httpx.get(f"{self.base_url}/health", timeout=30).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def flush(self) -> None:
+        """Empties the KV cache and zeroes the server's counters; waits for running requests to end."""
+        self._call("POST", "/flush_cache", params={"timeout": 30})
+
+    def generate(
+        self,
+        prompts: list[list[int]],
+        *,
+        max_new_tokens: int,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        concurrency: int = 1,
+        seed: int | list[int] | None = None,
+        ignore_eos: bool = False,
+        stop_token_ids: list[int] | None = None,
+        return_hidden_states: bool = False,
+        on_done: OnDone | None = None,
+    ) -> list[Completion]:
+        """Completions in the order of the prompts (token ids), at most `concurrency` in flight.
+
+        on_done(index, completion) is called as each one ends. Raises ServingFault when the server dies, refuses a
+        request or stays silent for timeout_s; the other requests are cancelled then.
+        """
+        bodies = []
+        for index, ids in enumerate(prompts):
+            sampling: dict[str, Any] = {
+                "max_new_tokens": max_new_tokens,
+                "temperature": temperature,
+                "top_p": top_p,
+                "ignore_eos": ignore_eos,
+                "skip_special_tokens": True,
+                "stream_interval": FIRST_AND_LAST,
+            }
+            if stop_token_ids is not None:
+                sampling["stop_token_ids"] = stop_token_ids
+            if seed is not None:
+                sampling["sampling_seed"] = seed[index] if isinstance(seed, list) else seed
+            body = {"input_ids": ids, "sampling_params": sampling, "stream": True}
+            bodies.append(body | ({"return_hidden_states": True} if return_hidden_states else {}))
+        return asyncio.run(self._generate(bodies, concurrency, on_done))
+
+    async def _generate(
+        self, bodies: list[dict[str, Any]], concurrency: int, on_done: OnDone | None
+    ) -> list[Completion]:
+        done: dict[int, Completion] = {}
+        waiting = iter(enumerate(bodies))
+
+        async def worker(http: httpx.AsyncClient) -> None:
+            for index, body in waiting:
+                done[index] = await self._one(http, body)
+                if on_done is not None:
+                    on_done(index, done[index])
+
+        limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
+        async with httpx.AsyncClient(base_url=self.base_url, timeout=self.timeout_s, limits=limits) as http:
+            await _all_or_first_error([worker(http) for _ in range(min(concurrency, len(bodies)))])
+        return [done[i] for i in range(len(bodies))]
+
+    async def _one(self, http: httpx.AsyncClient, body: dict[str, Any]) -> Completion:
+        started, first, last = time.perf_counter(), None, ""
+        try:
+            async with http.stream("POST", "/generate", json=body) as response:
+                if response.status_code != 200:
+                    raise ServingFault(self._refused("/generate", response.status_code, await response.aread()))
+                async for line in response.aiter_lines():
+                    if line.startswith("data: {"):
+                        first = first or time.perf_counter()
+                        last = line
+        except httpx.TimeoutException as e:
+            raise ServingFault(
+                f"{self.base_url}/generate: silent for server.request_timeout_s={self.timeout_s:g}.{self._why()}"
+            ) from e
+        except httpx.HTTPError as e:
+            raise ServingFault(
+                f"{self.base_url} stopped answering in a request ({type(e).__name__}).{self._why()}"
+            ) from e
+        ended = time.perf_counter()
+        answer = json.loads(last.removeprefix("data: ")) if last else {}
+        if first is None or "meta_info" not in answer or not answer["meta_info"].get("finish_reason"):
+            raise ServingFault(
+                f"{self.base_url}/generate ended without an answer: {last[:300] or 'no data'}.{self._why()}"
+            )
+        return completion(answer, started, first - started, ended - started)
+
+    def _call(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
+        try:
+            response = httpx.request(method, self.base_url + path, timeout=60, **kwargs)
+        except httpx.HTTPError as e:
+            raise ServingFault(f"{self.base_url}{path} does not answer ({type(e).__name__}).{self._why()}") from e
+        if response.status_code != 200:
+            raise ServingFault(self._refused(path, response.status_code, response.content))
+        return response
+
+    def _refused(self, path: str, status: int, content: bytes) -> str:
+        return f"{self.base_url}{path} answered {status}: {content[:500].decode(errors='replace').strip()}"
+
+    def _why(self) -> str:
+        return f" {self.explain()}" if self.explain else ""
+
+
+async def _all_or_first_error(workers: list[Awaitable[None]]) -> None:
+    """Runs all; the first exception cancels the rest and is raised."""
+    tasks = [asyncio.ensure_future(w) for w in workers]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def completion(answer: dict[str, Any], started: float, first_token_s: float, total_s: float) -> Completion:
+    """Reads the last message of /generate; the counters' names differ between SGLang 0.5.15, 0.5.20 and 0.5.23."""
+    meta = answer["meta_info"]
+    finish = meta["finish_reason"]
+    if finish["type"] == "abort":
+        raise ServingFault(f"the server aborted a request: {finish.get('message', finish)}")
+    return Completion(
+        token_ids=list(answer["output_ids"]),
+        text=answer["text"],
+        prompt_tokens=meta["prompt_tokens"],
+        finish_reason=finish["type"],
+        verify_ct=meta.get("spec_verify_ct", 0),
+        correct_drafts=meta.get("spec_num_correct_drafts", meta.get("spec_accepted_drafts", 0)),
+        histogram=meta.get("spec_correct_drafts_histogram", meta.get("spec_accept_histogram", [])),
+        started=started,
+        first_token_s=first_token_s,
+        total_s=total_s,
+        hidden_width=_width(meta["hidden_states"]) if meta.get("hidden_states") else None,
+    )
+
+
+def _width(states: list[Any]) -> int:
+    """Of the first row: the prompt's rows come as one block, later ones singly."""
+    row = states[0]
+    while isinstance(row[0], list):
+        row = row[0]
+    return len(row)

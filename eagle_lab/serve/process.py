@@ -1,0 +1,150 @@
+"""The life of a server: started in its own session, waited for, always stopped."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from eagle_lab.config.errors import LabError, ServingFault
+from eagle_lab.config.schema import ServerKind
+from eagle_lab.serve.client import Client
+from eagle_lab.serve.launch import Launch, argv, command_line, environment
+
+WARDEN = Path(__file__).resolve().parent / "warden.py"
+PORTS = range(20_000, 32_768)
+"""Below the kernel's ephemeral ports, and below 55536: SGLang also takes port + 10000."""
+POLL_S = 0.25
+STOP_S = 1.0
+"""After SIGTERM. SGLang looks at it every 5 s, drains what is running (nothing is) and kills its own tree, as we do
+then: waiting for it would cost 5 s per server and save nothing."""
+TAIL_LINES = 20
+
+
+@contextmanager
+def serving(launch: Launch, log: Path) -> Iterator[Client]:
+    """A client of a healthy server that runs exactly `launch`; the server is gone afterwards, whatever happens.
+
+    log: gets the command and all that the server says. A server that already runs (kind url) is left running.
+    Raises LabError for a launch that cannot be right or a port that is taken, ServingFault (with the server's last
+    words) for a server that dies or is not healthy within start_timeout_s.
+    """
+    server = launch.server
+    if server.kind is ServerKind.url:
+        client = Client(str(server.url), server.request_timeout_s)
+        if not client.healthy():
+            raise ServingFault(f"server.url={server.url}: /health does not answer 200. Start that server first.")
+        yield client
+        return
+    port = server.port or free_port(server.host)
+    if not is_free(server.host, port):
+        raise LabError(
+            f"server.port={port} on {server.host} is taken by another process. Stop it, give another server.port, or "
+            "drop server.port to get a free one."
+        )
+    process = start(launch, port, log)
+    try:
+        client = Client(
+            f"http://{server.host}:{port}", server.request_timeout_s, lambda: last_words(process.poll(), log)
+        )
+        _wait_healthy(client, process, server.start_timeout_s, log)
+        yield client
+    finally:
+        stop(process)
+
+
+def start(launch: Launch, port: int, log: Path) -> subprocess.Popen[bytes]:
+    """The server's warden, leader of the session and process group that the whole server lives in."""
+    command = [sys.executable, "-I", "-S", str(WARDEN), str(os.getpid()), *argv(launch, port)]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as out:
+        out.write(f"$ {command_line(launch, port)}\n".encode())
+        out.flush()
+        return subprocess.Popen(
+            command,
+            env=environment(launch, os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, then SIGKILL to the group by its id; returns when no process of the group is left."""
+    try:
+        process.terminate()
+        deadline = time.monotonic() + STOP_S
+        while members(process.pid) and time.monotonic() < deadline:
+            process.poll()
+            time.sleep(0.05)
+    finally:
+        while members(process.pid):
+            os.killpg(process.pid, signal.SIGKILL)
+            process.poll()
+            time.sleep(0.02)
+        process.wait()
+
+
+def members(group: int) -> list[int]:
+    """Process ids of the group that are alive; a zombie that nobody has reaped does not count."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            # pid (comm) state ppid pgrp ...; comm may hold spaces and parentheses
+            state, _, pgrp = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(pgrp) == group and state not in "ZX":
+            found.append(int(entry.name))
+    return found
+
+
+def _wait_healthy(client: Client, process: subprocess.Popen[bytes], timeout_s: float, log: Path) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not client.healthy():
+        if process.poll() is not None:
+            raise ServingFault(f"the server died at start. {last_words(process.returncode, log)}")
+        if time.monotonic() > deadline:
+            raise ServingFault(
+                f"the server was not healthy within server.start_timeout_s={timeout_s:g}. {last_words(None, log)}"
+            )
+        time.sleep(POLL_S)
+    if process.poll() is not None:
+        raise ServingFault(f"{client.base_url} is answered by another process. {last_words(process.returncode, log)}")
+
+
+def last_words(code: int | None, log: Path) -> str:
+    """What became of the process, and the end of its log."""
+    fate = "Its process still runs." if code is None else f"Its process ended with code {code}."
+    lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:] if log.exists() else []
+    return f"{fate} Last lines of {log}:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def is_free(host: str, port: int) -> bool:
+    with socket.socket() as s:
+        # as the server itself will do; without it a port in TIME_WAIT would count as taken
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            s.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port(host: str) -> int:
+    """A port that is free now. Drawn at random: two runs that start at the same moment should not meet."""
+    drawn = random.SystemRandom().sample(PORTS, 50)
+    for port in drawn:
+        if is_free(host, port):
+            return port
+    raise LabError(f"none of 50 ports between {PORTS.start} and {PORTS.stop} is free on {host}. Give server.port.")
