@@ -15,12 +15,12 @@ from eagle_lab.report.table import columns, csv_text, interval, markdown, number
 from eagle_lab.report.verdict import verdict
 
 LEGEND = (
-    "Accept length: 1 + correct drafts / verify steps, pooled over all requests; in brackets its 95 % interval over prompts. "
-    "tok/s: completion tokens per second of wall time while all request slots are busy. Speed-up: tok/s over that of "
-    "plain decoding with the same suite, concurrency and server; its interval is that of the speed per request, paired by "
-    "prompt, and does not hold the machine's own variation. Break-even at: the accept length at which this point would "
-    "run as fast as plain decoding. Differing prompts: greedy answers that are not those of plain decoding, token for "
-    "token."
+    "Accept length: 1 + correct drafts / verify steps, pooled over all requests; in brackets its 95 % interval over "
+    "prompts. tok/s: completion tokens per second of wall time while all request slots are busy. Speed-up: tok/s over "
+    "that of plain decoding with the same suite, concurrency and server; its interval is that of the speed per "
+    "request, paired by prompt, and does not hold the machine's own variation. Break-even at: the accept length at "
+    "which this point would run as fast as plain decoding. Differing prompts: greedy answers that are not those of "
+    "plain decoding, token for token."
 )
 
 Compare = Callable[[dict[str, Any], dict[str, Any]], tuple[float, float | None, float | None]]

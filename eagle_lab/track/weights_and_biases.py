@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from eagle_lab.config.content import content_digest
@@ -93,7 +93,7 @@ def settings(config: Config, out: Path, job_type: str) -> dict[str, Any]:
     }
 
 
-def mode(config: Config) -> str:
+def mode(config: Config) -> Literal["online", "offline", "disabled"]:
     """online, offline or disabled; LabError for a wish that is none of track.mode's."""
     wish = config.track.mode
     if wish not in MODES:
@@ -102,7 +102,7 @@ def mode(config: Config) -> str:
     wish = os.environ["WANDB_MODE"] if os.environ.get("WANDB_MODE") in ("offline", "disabled") else wish
     base = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
     if wish == "disabled":
-        return wish
+        return "disabled"
     if wish == "offline" or (wish == "auto" and not _has_key(base)):
         return "offline"
     if not _reachable(base):
