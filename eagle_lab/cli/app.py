@@ -50,7 +50,7 @@ def main() -> NoReturn:
         print(__version__)
         sys.exit(0)
     verb, rest = ("run", argv) if argv[0].startswith("-") else (argv[0], argv[1:])
-    if verb == "point":
+    if verb == "point" and rest:
         sys.exit(guarded(lambda: _point(Path(rest[0]))))
     if verb not in VERBS:
         near = get_close_matches(verb, VERBS, n=1)

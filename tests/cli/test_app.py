@@ -1,0 +1,102 @@
+"""`eagle-lab VERB`: exit codes, one-paragraph errors, and answers that need no torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eagle_lab.cli.app import VERBS
+
+PROBE = """
+import sys
+from eagle_lab.cli.app import main
+sys.argv = ["eagle-lab", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as e:
+    heavy = [m for m in ("torch", "transformers", "lightning", "wandb", "matplotlib") if m in sys.modules]
+    print("imported:", heavy)
+    sys.exit(e.code)
+"""
+
+
+def eagle_lab(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "eagle_lab", *args], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        ([], 2),
+        (["--help"], 0),
+        (["-h"], 0),
+        (["--version"], 0),
+        (["run", "--help"], 0),
+        (["bench", "--cfg", "job"], 0),
+        (["plan", "--cfg", "job", "target=kimi_k2"], 0),
+    ],
+)
+def test_answers_without_torch(args: list[str], code: int, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, *args], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert "imported: []" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_usage_lists_every_verb(tmp_path: Path) -> None:
+    text = eagle_lab("--help", cwd=tmp_path).stdout
+    assert all(f"\n  {verb}" in text for verb in VERBS)
+
+
+def test_help_of_a_verb_lists_the_groups(tmp_path: Path) -> None:
+    text = eagle_lab("run", "--help", cwd=tmp_path).stdout
+    assert "smollm2_135m" in text
+    assert "chain_5" in text
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["trian"], "no verb 'trian'. Did you mean 'train'?"),
+        (["bench", "spec=chain"], "spec=chain needs spec.num_draft_tokens"),
+        (["bench", "spec=bush"], "bush"),
+        (["bench", "no.such.key=1"], "no.such.key"),
+        (["bench", "+nonsense=1"], "nonsense"),
+        (["bench", "trainer.max_steps=many"], "many"),
+        (["bench", "suite=jsonl"], "no value for suite.name"),
+        (["bench", "spec=[unclosed"], "unclosed"),
+        (["point", "/no/such/point"], "no planned sweep point"),
+        (["point"], "no verb 'point'"),
+        (["run", "experiment=nope"], "nope"),
+    ],
+)
+def test_user_errors_are_one_paragraph_and_exit_2(args: list[str], says: str, tmp_path: Path) -> None:
+    done = eagle_lab(*args, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("eagle-lab: ")
+    assert not list(tmp_path.rglob("*.yaml"))
+
+
+def test_all_illegal_points_are_named_and_none_starts(tmp_path: Path) -> None:
+    done = eagle_lab(
+        "plan", "--multirun", "spec=chain", "spec.num_draft_tokens=1,5,-2", "target=smollm2_135m", cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert "2 point(s) of the sweep are illegal; nothing was started" in done.stderr
+    assert "spec.num_draft_tokens=1 on a chain" in done.stderr
+    assert "spec.num_draft_tokens=-2" in done.stderr
+    assert not list(tmp_path.rglob("status.json"))

@@ -1,0 +1,115 @@
+"""Half-written files never take a good file's place, and a torn JSONL tail costs one row, not the file."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eagle_lab.config.digest import digest, file_digest, plain
+from eagle_lab.config.errors import LabError
+from eagle_lab.config.files import append_jsonl, read_json, read_jsonl, replacing, write_json, write_text
+from eagle_lab.config.schema import Spec, SpecKind
+
+
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    write_json(file, {"a": 1})
+
+    def fail() -> None:
+        with replacing(file) as aside:
+            aside.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    with pytest.raises(TypeError):
+        write_json(file, {"b": object()})
+    assert read_json(file) == {"a": 1}
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_writer_killed_in_the_middle_keeps_the_old_file(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    write_text(file, "old")
+    code = (
+        "import os, sys; from pathlib import Path; from eagle_lab.config.files import replacing\n"
+        "with replacing(Path(sys.argv[1])) as aside:\n    aside.write_text('new'); os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(file)], check=False).returncode == -9
+    assert file.read_text() == "old"
+
+
+def test_rows_come_back(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    rows = [{"text": "né\n日本"}, {"n": 1.5}]
+    for row in rows:
+        append_jsonl(file, row)
+    assert read_jsonl(file) == rows
+
+
+@pytest.mark.parametrize("tail", ['{"n": 2', '{"n": 2}', '{"text": "né'])
+def test_a_torn_tail_is_cut_off(tmp_path: Path, tail: str) -> None:
+    """Also a whole row without its newline: the next append would be glued to it."""
+    file = tmp_path / "rows.jsonl"
+    append_jsonl(file, {"n": 1})
+    with file.open("ab") as f:
+        f.write(tail.encode()[:-1] if "né" in tail else tail.encode())
+    assert read_jsonl(file, torn_tail=True) == [{"n": 1}]
+    append_jsonl(file, {"n": 3})
+    assert read_jsonl(file) == [{"n": 1}, {"n": 3}]
+
+
+def test_a_file_that_is_only_a_torn_row(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"n"')
+    assert read_jsonl(file, torn_tail=True) == []
+    assert file.read_bytes() == b""
+
+
+def test_a_bad_row_in_the_middle_is_an_error_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"n": 1}\n\n{"n": \n{"n": 3}\n')
+    with pytest.raises(LabError, match=r"rows\.jsonl, line 3: not JSON"):
+        read_jsonl(file, torn_tail=True)
+    file.write_text('{"n": 1}\n[2]\n')
+    with pytest.raises(LabError, match="line 2: list found"):
+        read_jsonl(file)
+
+
+def test_other_peoples_files_are_not_cut(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"n": 1}\n{"n": 2}')
+    assert read_jsonl(file) == [{"n": 1}, {"n": 2}]
+    assert file.read_text() == '{"n": 1}\n{"n": 2}'
+
+
+@pytest.mark.parametrize("read", [read_json, read_jsonl])
+def test_unreadable_files(tmp_path: Path, read) -> None:
+    with pytest.raises(LabError, match=r"gone\.json: cannot be read \(No such file"):
+        read(tmp_path / "gone.json")
+
+
+def test_digest_of_content_not_of_order() -> None:
+    assert digest({"a": 1, "b": [Path("/x"), SpecKind.tree]}) == digest({"b": ["/x", "tree"], "a": 1})
+    assert digest({"a": 1}) != digest({"a": 1.5})
+    assert digest(Spec()) == digest(plain(Spec()))
+    assert len(digest(None)) == 16
+
+
+def test_digests_are_the_same_in_every_process() -> None:
+    code = "from eagle_lab.config.digest import digest; print(digest({'b': {'x', 'x'} and 1, 'a': 'é'}))"
+    env = {**os.environ, "PYTHONHASHSEED": "7"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == digest({"a": "é", "b": 1})
+
+
+def test_file_digest_reads_bytes(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    a.write_text(json.dumps([1]))
+    b.write_text(json.dumps([2]))
+    assert file_digest(a, b) != file_digest(b, a)
