@@ -5,8 +5,9 @@ place where the user's text starts, it writes such a text and ends it with its e
 
 What repeats: the attempts are numbered, attempt a asks with seed `data.seed + a`, and which of them are kept depends
 on their number, not on when they came back. SGLang honours a request's seed only under
---enable-deterministic-inference; without it the same command on an empty folder writes other prompts. What is on disk
-is never asked for again, so a finished or interrupted stage does repeat.
+--enable-deterministic-inference. Without it (it changes the kernels, so our own servers do not set it) the text depends
+on how requests were batched: the same command on an empty folder writes other prompts, and another data.seed need not.
+What is on disk is never asked for again, so a finished or interrupted stage does repeat.
 """
 
 from __future__ import annotations
