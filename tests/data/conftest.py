@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from eagle_lab.serve.chat import load_tokenizer
-from eagle_lab.serve.client import Completion
 
 from eagle_lab.config.errors import ServingFault
 from eagle_lab.config.schema import Answers, Config, Data, Paths, Server, ServerKind, Source, Target, TargetKind
 from eagle_lab.data import build as build_module
+from eagle_lab.serve.chat import load_tokenizer
+from eagle_lab.serve.client import Completion
 from eagle_lab.target.locate import locate
 
 Reply = Callable[[str, int], tuple[str, str]]
