@@ -20,6 +20,10 @@ from eagle_lab.config.errors import ServingFault
 FIRST_AND_LAST = 1 << 20
 """sampling_params.stream_interval: a message at token 1 and at the end (no answer is that long)."""
 
+RETRY_AFTER_S = (0.1, 0.4, 1.0, None)
+"""A connection can break although the server is well: uvicorn closes idle ones after 5 s, and 256 opened at once were
+seen to be reset on a host with a short accept queue. The time lost counts into the request's own times."""
+
 OnDone = Callable[[int, "Completion"], None]
 
 
@@ -126,23 +130,21 @@ class Client:
         return [done[i] for i in range(len(bodies))]
 
     async def _one(self, http: httpx.AsyncClient, body: dict[str, Any]) -> Completion:
-        started, first, last = time.perf_counter(), None, ""
-        try:
-            async with http.stream("POST", "/generate", json=body) as response:
-                if response.status_code != 200:
-                    raise ServingFault(self._refused("/generate", response.status_code, await response.aread()))
-                async for line in response.aiter_lines():
-                    if line.startswith("data: {"):
-                        first = first or time.perf_counter()
-                        last = line
-        except httpx.TimeoutException as e:
-            raise ServingFault(
-                f"{self.base_url}/generate: silent for server.request_timeout_s={self.timeout_s:g}.{self._why()}"
-            ) from e
-        except httpx.HTTPError as e:
-            raise ServingFault(
-                f"{self.base_url} stopped answering in a request ({type(e).__name__}).{self._why()}"
-            ) from e
+        started = time.perf_counter()
+        for pause in RETRY_AFTER_S:
+            try:
+                first, last = await self._stream(http, body)
+                break
+            except httpx.TimeoutException as e:
+                raise ServingFault(
+                    f"{self.base_url}/generate: silent for server.request_timeout_s={self.timeout_s:g}.{self._why()}"
+                ) from e
+            except httpx.TransportError as e:
+                if pause is None:
+                    raise ServingFault(
+                        f"{self.base_url} stopped answering in a request ({type(e).__name__}).{self._why()}"
+                    ) from e
+                await asyncio.sleep(pause)
         ended = time.perf_counter()
         answer = json.loads(last.removeprefix("data: ")) if last else {}
         if first is None or "meta_info" not in answer or not answer["meta_info"].get("finish_reason"):
@@ -150,6 +152,18 @@ class Client:
                 f"{self.base_url}/generate ended without an answer: {last[:300] or 'no data'}.{self._why()}"
             )
         return completion(answer, started, first - started, ended - started)
+
+    async def _stream(self, http: httpx.AsyncClient, body: dict[str, Any]) -> tuple[float | None, str]:
+        """(time of the first message, last message) of one request."""
+        first, last = None, ""
+        async with http.stream("POST", "/generate", json=body) as response:
+            if response.status_code != 200:
+                raise ServingFault(self._refused("/generate", response.status_code, await response.aread()))
+            async for line in response.aiter_lines():
+                if line.startswith("data: {"):
+                    first = first or time.perf_counter()
+                    last = line
+        return first, last
 
     def _call(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
         try:
