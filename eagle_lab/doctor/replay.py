@@ -21,7 +21,6 @@ from eagle_lab.draft.head import Head
 from eagle_lab.draft.replay import histogram, rounds
 from eagle_lab.draft.shape import HeadShape
 from eagle_lab.draft.unroll import Batch, hits
-from eagle_lab.ops.dispatch import OpSet
 
 
 @dataclass(frozen=True)
@@ -64,10 +63,7 @@ def shape_of(export: Path) -> HeadShape:
 
 def load_head(export: Path, embed: torch.Tensor) -> Head:
     """The exported head with the target's embedding [V, H], on its device and in float32."""
-    head = Head(shape_of(export), OpSet())
-    head.load_state_dict(load_file(export / "model.safetensors"))
-    head.embed = embed
-    return head.float().to(embed.device).eval()
+    return Head.with_tensors(shape_of(export), load_file(export / "model.safetensors"), embed)
 
 
 def replay(

@@ -66,10 +66,10 @@ class Head(nn.Module):
     t2d: Tensor
     embed: Tensor
 
-    def __init__(self, shape: HeadShape, ops: OpSet) -> None:
+    def __init__(self, shape: HeadShape, ops: OpSet | None = None) -> None:
         super().__init__()
         self.shape = shape
-        self.ops = ops
+        self.ops = ops or OpSet()
         self.fc = linear(shape.num_aux * shape.target_hidden_size, shape.hidden_size)
         self.midlayer = MidLayer(shape)
         self.norm = Norm(shape.hidden_size)
@@ -118,6 +118,14 @@ class Head(nn.Module):
         mlp = layer.mlp
         out: Tensor = residual + mlp.down_proj(self.ops.swiglu(mlp.gate_proj(x), mlp.up_proj(x)))
         return out
+
+    @classmethod
+    def with_tensors(cls, shape: HeadShape, tensors: dict[str, Tensor], embed: Tensor) -> Head:
+        """A head for inference in float32 on embed's device, with the reference ops: what others are compared with."""
+        head = cls(shape)
+        head.load_state_dict(tensors)
+        head.embed = embed.float()
+        return head.float().to(embed.device).eval()
 
     def target_ids(self, draft_ids: Tensor) -> Tensor:
         """Target vocabulary ids of draft ids."""

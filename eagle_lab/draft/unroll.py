@@ -50,6 +50,22 @@ class Batch:
         return valid, torch.where(valid, at + step, at)
 
 
+def one_document(input_ids: Tensor, aux: Tensor) -> Batch:
+    """A single document, input_ids [S] and aux [S, A*H], with a row at every position but the last and no teacher."""
+    size = input_ids.numel()
+    at = torch.arange(size - 1)
+    return Batch(
+        input_ids=input_ids,
+        position=torch.arange(size),
+        aux=aux,
+        layout=Layout(doc_start=torch.tensor([0, size]), row_doc=torch.zeros_like(at), row_pos=at),
+        row_token=at,
+        steps_left=torch.ones_like(at),
+        teacher_hidden=torch.empty(size - 1, 0),
+        teacher_top=torch.zeros_like(at),
+    )
+
+
 def unroll(head: Head, batch: Batch, steps: int) -> Iterator[Tensor]:
     """Yields, for each step, the normed hidden state [N, H] that lm_head reads."""
     hidden_TH = head.fc(batch.aux.to(head.fc.weight.dtype))

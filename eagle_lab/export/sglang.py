@@ -18,7 +18,6 @@ from eagle_lab.config.errors import LabError
 from eagle_lab.config.files import replacing, write_json
 from eagle_lab.draft.head import Head
 from eagle_lab.draft.shape import HeadShape
-from eagle_lab.ops.dispatch import OpSet
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
 
@@ -69,7 +68,7 @@ def config_json(shape: HeadShape, aux_layers: list[int], target: dict[str, Any],
 def expected_tensors(shape: HeadShape) -> dict[str, tuple[int, ...]]:
     """Name -> shape of every tensor of the export; derived from the module, so the two cannot drift apart."""
     with torch.device("meta"):
-        return {name: tuple(t.shape) for name, t in Head(shape, OpSet()).state_dict().items()}
+        return {name: tuple(t.shape) for name, t in Head(shape).state_dict().items()}
 
 
 def check_tensors(tensors: dict[str, Tensor], shape: HeadShape, where: str) -> None:

@@ -18,10 +18,8 @@ from torch import Tensor
 from eagle_lab.config.errors import LabError, ServingFault
 from eagle_lab.draft.head import Head
 from eagle_lab.draft.shape import HeadShape
-from eagle_lab.draft.unroll import Batch, unroll
+from eagle_lab.draft.unroll import one_document, unroll
 from eagle_lab.export.sglang import read
-from eagle_lab.ops.dispatch import OpSet
-from eagle_lab.ops.unroll_attention.reference import Layout
 
 # the only parameter that SGLang takes from the target instead of the export
 FROM_TARGET = ["model.embed_tokens.weight"]
@@ -37,9 +35,8 @@ def verify(
     sample: aux [S, A*H] and embeds [S, H] of one document's tokens; environment: lets `sglang` import here.
     Raises ServingFault when a tensor stays unloaded or the logits differ.
     """
-    head = Head(shape, OpSet())
-    head.load_state_dict(read(export, shape))
-    ours = first_logits(head, sample)
+    head = Head.with_tensors(shape, read(export, shape), sample["embeds"])
+    ours = first_logits(head, sample["aux"])
     with tempfile.TemporaryDirectory() as folder:
         inputs, outputs = Path(folder) / "inputs.safetensors", Path(folder) / "outputs.safetensors"
         given = {"embeds": sample["embeds"][1:], "aux": sample["aux"][:-1]}
@@ -61,22 +58,13 @@ def verify(
 
 
 @torch.no_grad()
-def first_logits(head: Head, sample: dict[str, Tensor]) -> Tensor:
-    """[S - 1, Vd] fp32: the head's logits at every position of the sample that has a next token."""
-    size = len(sample["embeds"])
-    at = torch.arange(size - 1)
-    head.embed = sample["embeds"].to(head.fc.weight.dtype)  # the document's own tokens, numbered 0..S-1
-    document = Batch(
-        input_ids=torch.arange(size),
-        position=torch.arange(size),
-        aux=sample["aux"],
-        layout=Layout(doc_start=torch.tensor([0, size]), row_doc=torch.zeros_like(at), row_pos=at),
-        row_token=at,
-        steps_left=torch.ones_like(at),
-        teacher_hidden=torch.empty(size - 1, 0),
-        teacher_top=torch.zeros_like(at),
-    )
-    return head.lm_head(next(unroll(head, document, 1))).float()
+def first_logits(head: Head, aux: Tensor) -> Tensor:
+    """[S - 1, Vd] fp32: the logits of the first draft step at every position that has a next token.
+
+    head.embed holds the embeddings of the document's own S tokens, in order.
+    """
+    document = one_document(torch.arange(len(head.embed)), aux.float())
+    return head.lm_head(next(unroll(head, document, 1)))
 
 
 def judge(export: Path, ours: Tensor, theirs: Tensor, untouched: list[str], same_vocab: bool) -> dict[str, Any]:

@@ -36,13 +36,7 @@ def resolved(config: Config, facts: TargetFacts) -> dict[str, Any]:
     assert facts.hidden_size is not None
     canonical = resolve(config.aux, facts.num_hidden_layers)
     spec = config.spec
-    chosen = (
-        "none"
-        if spec.num_draft_tokens is None
-        else (
-            f"{spec.kind.value}: num_steps {spec.num_steps}, eagle_topk {spec.eagle_topk}, num_draft_tokens {spec.num_draft_tokens}"
-        )
-    )
+    numbers = f"num_steps {spec.num_steps}, eagle_topk {spec.eagle_topk}, num_draft_tokens {spec.num_draft_tokens}"
     return {
         "target": f"{config.target.name} ({facts.architecture})",
         "layers, hidden, vocabulary": f"{facts.num_hidden_layers}, {facts.hidden_size}, {facts.vocab_size}",
@@ -52,6 +46,6 @@ def resolved(config: Config, facts: TargetFacts) -> dict[str, Any]:
         "draft vocab": config.draft.vocab_size,
         "head parameters": head_parameters(config, facts, len(canonical)),
         "training-time test steps": config.loss.unroll_steps,
-        "speculation": chosen,
+        "speculation": "none" if spec.num_draft_tokens is None else f"{spec.kind.value}: {numbers}",
         "served with": "EAGLE3" if spec.num_draft_tokens is not None else "no speculation",
     }

@@ -50,6 +50,7 @@ def train_head(
     aux_layers = resolve(config.aux, located.num_hidden_layers)
     target = TargetModel(located, aux_layers, device=str(device), dtype=target_dtype(config, device))
     head = build_head(config, located, target, dataset, len(aux_layers), device)
+    head.lm_head.requires_grad_(not config.draft.freeze_lm_head)
     cached = config.trainer.capture is Capture.cached
     feed = Feed(target, dataset.rows, cache=cached, device=device)
     schedule = plan(

@@ -8,6 +8,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 
 from eagle_lab.config.errors import LabError
@@ -63,10 +64,11 @@ class HeadModule(L.LightningModule):
         self.log_dict({f"held_out/{k}": v for k, v in summary.items()}, batch_size=1)
         self.held_out = StepCounts(self.loss_config.unroll_steps)
 
-    def configure_optimizers(self) -> dict[str, Any]:
-        optimizer = build_optimizer(self.optim_config.optimizer, self.head.parameters())
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        optimizer = build_optimizer(self.optim_config.optimizer, [p for p in self.head.parameters() if p.requires_grad])
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self._lr_factor)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+        every_step: Any = {"scheduler": scheduler, "interval": "step"}
+        return {"optimizer": optimizer, "lr_scheduler": every_step}
 
     def _lr_factor(self, step: int) -> float:
         """Linear warm-up, then a cosine down to final_lr_fraction."""

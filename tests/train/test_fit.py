@@ -40,7 +40,9 @@ def config_of(*overrides: str):
         "loss.unroll_steps=3",
     ]
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        cfg = compose("train", [*base, "optim=adamw_small", "optim.optimizer.lr=3e-3", *overrides])
+        cfg = compose(
+            "train", [*base, "optim=adamw_small", "optim.optimizer.lr=3e-3", "loss.unroll_steps=3", *overrides]
+        )
     return load.load(cfg)
 
 

@@ -1,0 +1,108 @@
+"""The groups that decide what is served, asked and tracked: spec, server, suite, track."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from omegaconf import MISSING
+
+from eagle_lab.config.errors import LabError
+from eagle_lab.config.schema_training import RowFormat
+from eagle_lab.config.spec import complete
+
+
+class SpecKind(Enum):
+    none = "none"
+    chain = "chain"
+    tree = "tree"
+
+
+@dataclass
+class Spec:
+    """One speculation point, in SGLang's names. Legal triples: SGLang rewrites or crashes on the others."""
+
+    kind: SpecKind = SpecKind.none
+    num_steps: int | None = None
+    """Draft forward passes per round. On a chain it follows from num_draft_tokens."""
+    eagle_topk: int | None = None
+    """Branches kept per step; 1 on a chain."""
+    num_draft_tokens: int | None = None
+    """Tokens verified per round, the bonus position included."""
+
+    def __post_init__(self) -> None:
+        self.num_steps, self.eagle_topk, self.num_draft_tokens = complete(self)
+
+
+class ServerKind(Enum):
+    cpu = "cpu"
+    """SGLang on this machine's CPU, with eagle_lab's torch operators."""
+    gpu = "gpu"
+    """SGLang on a GPU."""
+    url = "url"
+    """A server that already runs."""
+
+
+@dataclass
+class Server:
+    kind: ServerKind = ServerKind.gpu
+    url: str | None = None
+    """Base URL (kind url)."""
+    host: str = "127.0.0.1"
+    port: int | None = None
+    """null = a free port below 55536 (SGLang also takes port + 10000)."""
+    dtype: str = "bfloat16"
+    context_length: int = 4096
+    max_running_requests: int = 16
+    max_total_tokens: int | None = None
+    """KV slots; null = by mem_fraction."""
+    mem_fraction: float = 0.8
+    tp: int = 1
+    attention_backend: str = "triton"
+    quantization: str | None = None
+    """Of the target; the draft is always served unquantised."""
+    num_threads: int | None = None
+    """CPU threads of the engine (kind cpu); null = all cores."""
+    start_timeout_s: float = 600.0
+    request_timeout_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        if (self.kind is ServerKind.url) != (self.url is not None):
+            raise LabError(
+                f"server.kind={self.kind.value} with server.url={self.url!r}: use server=url "
+                "server.url=http://127.0.0.1:30000 to measure a running server, or drop server.url."
+            )
+        if self.port is not None and not 1 <= self.port <= 55535:
+            raise LabError(f"server.port={self.port}: SGLang also takes port + 10000, so 1..55535 is legal.")
+
+
+@dataclass
+class Suite:
+    """Held-out prompts and how they are asked."""
+
+    name: str = MISSING
+    path: str | None = None
+    """JSONL file; null = the suite of this name shipped with eagle_lab."""
+    format: RowFormat = RowFormat.auto
+    field: str | None = None
+    limit: int | None = None
+    """First n prompts only; null = all."""
+    max_new_tokens: int = 128
+    temperature: float = 0.0
+    concurrency: int = 1
+    """Requests in flight."""
+    seed: int = 0
+
+
+class TrackKind(Enum):
+    none = "none"
+    wandb = "wandb"
+
+
+@dataclass
+class Track:
+    kind: TrackKind = TrackKind.wandb
+    project: str = "eagle_lab"
+    entity: str | None = None
+    mode: str = "auto"
+    """auto = online with a key (WANDB_API_KEY or ~/.netrc), offline without; or online, offline."""

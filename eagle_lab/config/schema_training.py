@@ -1,0 +1,193 @@
+"""The groups that decide what is trained: data, draft, loss, optim, trainer, ops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from omegaconf import MISSING
+
+from eagle_lab.config.errors import LabError
+
+
+class SourceKind(Enum):
+    self_synth = "self_synth"
+    """The target writes the user turn itself, from its own template prefix (Magpie, arXiv 2406.08464)."""
+    jsonl = "jsonl"
+    """A JSONL file of prompts or conversations."""
+
+
+class RowFormat(Enum):
+    auto = "auto"
+    """messages, conversations or turns, whichever key the row has."""
+    messages = "messages"
+    """{"messages": [{"role", "content"}]}"""
+    sharegpt = "sharegpt"
+    """{"conversations": [{"from", "value"}]}"""
+    turns = "turns"
+    """{"turns": ["first user turn", "second"]}"""
+    field = "field"
+    """{"<field>": "user turn"}"""
+
+
+@dataclass
+class Source:
+    """One origin of prompts."""
+
+    kind: SourceKind = SourceKind.jsonl
+    path: str | None = None
+    """The JSONL file (kind jsonl)."""
+    format: RowFormat = RowFormat.auto
+    field: str | None = None
+    """The key that holds the user turn (format field)."""
+    count: int | None = None
+    """Prompts taken from this source; null = all (not allowed for self_synth)."""
+    temperature: float = 1.0
+    """Sampling of the user turn (self_synth)."""
+    top_p: float = 0.95
+    max_new_tokens: int = 64
+    """Longest user turn in tokens (self_synth); a turn that does not end by itself is dropped."""
+
+    def __post_init__(self) -> None:
+        if self.kind is SourceKind.jsonl and not self.path:
+            raise LabError("data.sources: a jsonl source has no path. Give path=/some/file.jsonl.")
+        if self.kind is SourceKind.self_synth and not self.count:
+            raise LabError("data.sources: a self_synth source has no count. Say how many prompts to write, count=200.")
+        if (self.format is RowFormat.field) != (self.field is not None):
+            raise LabError(
+                f"data.sources: format={self.format.value} with field={self.field!r}. A field name belongs to "
+                "format=field and only there."
+            )
+
+
+@dataclass
+class Answers:
+    """How the target answers the prompts."""
+
+    regenerate: bool = True
+    """False trains on the answers found in the source (off-policy: acceptance is usually lower)."""
+    temperature: float = 0.0
+    """0 matches greedy serving."""
+    top_p: float = 1.0
+    max_new_tokens: int = 256
+    concurrency: int = 32
+    """Requests in flight."""
+
+
+@dataclass
+class Data:
+    name: str = MISSING
+    sources: list[Source] = field(default_factory=list)
+    answers: Answers = field(default_factory=Answers)
+    max_length: int = 2048
+    """Longest row in tokens; longer ones are cut at the end, rows with no supervised token left are dropped."""
+    holdout: float = 0.05
+    """Fraction of conversations kept out of training for the proxy accept length."""
+    decontaminate: list[str] = field(default_factory=lambda: ["smoke"])
+    """Suites (by name or JSONL path) whose 8-grams may not occur in the prompts."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.holdout < 1:
+            raise LabError(f"data.holdout={self.holdout}: a fraction in [0, 1) is wanted.")
+        if self.max_length < 8:
+            raise LabError(f"data.max_length={self.max_length}: at least 8 tokens are needed.")
+
+
+class DraftInit(Enum):
+    target = "target"
+    """lm_head rows, norms and the last decoder layer come from the target."""
+    random = "random"
+    """Normal(0, 0.02), norms at one: the control."""
+    analytic = "analytic"
+    """The exact head of target=known_acceptance."""
+
+
+@dataclass
+class Draft:
+    """The EAGLE-3 head. Sizes default to the target's."""
+
+    vocab_size: int = 32000
+    """Draft vocabulary; larger than the target's is refused."""
+    intermediate_size: int | None = None
+    num_attention_heads: int | None = None
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    max_position_embeddings: int | None = None
+    """Positions written to the export; null = the target's. Must cover server.context_length."""
+    init: DraftInit = DraftInit.target
+    freeze_lm_head: bool = False
+    """Keep lm_head as initialised: with init=target and little data its rows are better than what can be learned."""
+    skip: int = 0
+    """init analytic: tokens t % skip == 0 are left out of the draft vocabulary (0 = none): the head is wrong there."""
+
+
+class OovPolicy(Enum):
+    masked = "masked"
+    """Positions whose teacher argmax is outside the draft vocab are left out (EAGLE, SpecForge)."""
+    trained = "trained"
+    """They are trained on the renormalised rest (speculators, ModelOpt)."""
+
+
+@dataclass
+class Loss:
+    unroll_steps: int = 7
+    """Training-time-test steps T (EAGLE-3, arXiv 2503.01840)."""
+    step_decay: float = 0.8
+    """Step i weighs step_decay ** i."""
+    oov: OovPolicy = OovPolicy.masked
+
+    def __post_init__(self) -> None:
+        if self.unroll_steps < 1:
+            raise LabError(f"loss.unroll_steps={self.unroll_steps}: at least 1 step is needed.")
+
+
+@dataclass
+class Optim:
+    optimizer: dict[str, Any] = field(default_factory=lambda: {"_target_": "torch.optim.AdamW"})
+    """`_target_` (torch.optim.*) and its arguments; lr is required."""
+    warmup_fraction: float = 0.03
+    """Share of all steps with a linear warm-up."""
+    final_lr_fraction: float = 0.05
+    """The cosine ends at this share of the peak learning rate."""
+    grad_clip: float = 1.0
+
+
+class Capture(Enum):
+    cached = "cached"
+    """Target states are computed once and kept in memory for all epochs (small data)."""
+    online = "online"
+    """The frozen target runs in every step."""
+
+
+@dataclass
+class Trainer:
+    max_epochs: int = 1
+    """0 exports the head as initialised."""
+    max_steps: int = -1
+    """Optimiser steps; -1 = as many as the epochs have."""
+    batch_size: int = 8
+    """Conversations per step."""
+    accelerator: str = "auto"
+    precision: str = "32-true"
+    """Lightning precision of the head; master weights stay fp32 under bf16-mixed."""
+    capture: Capture = Capture.cached
+    checkpoint_every: int = 100
+    """Steps between resumable checkpoints."""
+    log_every: int = 10
+    num_threads: int | None = None
+    """Torch CPU threads; null = all cores."""
+    deterministic: bool = True
+
+
+class OpsImpl(Enum):
+    auto = "auto"
+    reference = "reference"
+    triton = "triton"
+
+
+@dataclass
+class Ops:
+    impl: OpsImpl = OpsImpl.auto
+    """auto: Triton on a GPU where an op has a kernel, the PyTorch reference elsewhere."""
