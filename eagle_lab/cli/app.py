@@ -13,7 +13,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from eagle_lab.config.schema import Config
 
 VERBS = {
     "data": "prompts and the target's answers -> tokens with a loss mask",
@@ -87,41 +90,41 @@ def _compose(verb: str, rest: list[str]) -> int:
     from hydra.types import RunMode
     from omegaconf import DictConfig
 
-    from eagle_lab.config import load, resolvers
+    from eagle_lab.config import load
     from eagle_lab.config.errors import LabError
     from eagle_lab.config.paths import conf_dir
-    from eagle_lab.sweep.points import Point
 
     load.register()
-    resolvers.register()
     # hydra then hands its exceptions to guarded() instead of printing them and exiting with 1
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    points: list[Point] = []
+    composed: list[tuple[list[str], Config]] = []
     refused: list[str] = []
-    multirun = False
+    multirun, out = False, Path()
 
     def task(cfg: DictConfig) -> None:
-        nonlocal multirun
+        nonlocal multirun, out
         hydra_cfg = HydraConfig.get()
         multirun = hydra_cfg.mode == RunMode.MULTIRUN
         out = Path(hydra_cfg.runtime.output_dir)
+        overrides = list(hydra_cfg.overrides.task)
         try:
-            points.append(Point(verb=verb, directory=out, config=load.load(cfg)))
+            composed.append((overrides, load.load(cfg)))
         except LabError as e:
-            refused.append(f"{', '.join(hydra_cfg.overrides.task)}: {e}" if multirun else str(e))
-            with suppress(OSError):
-                out.rmdir()
+            refused.append(f"{', '.join(overrides)}: {e}" if multirun else str(e))
 
-    sys.argv = [f"eagle-lab {verb}", *rest]
+    # hydra's parser takes overrides only in one piece; people write `run target=x --multirun spec=a,b`
+    overrides = [a for a in rest if "=" in a and not a.startswith("-")]
+    sys.argv = [f"eagle-lab {verb}", *(a for a in rest if a not in overrides), *overrides]
     hydra.main(config_path=str(conf_dir()), config_name=verb, version_base="1.3")(task)()
-    if refused and multirun:
-        raise LabError(f"{len(refused)} point(s) of the sweep are illegal; nothing was started.\n" + "\n".join(refused))
     if refused:
-        raise LabError(refused[0])
+        with suppress(OSError):
+            out.rmdir()
+        many = f"{len(refused)} point(s) of the sweep are illegal; nothing was started.\n" if multirun else ""
+        raise LabError(many + "\n".join(refused))
     if multirun:
-        return _sweep(verb, points)
-    # no point: --cfg, --info and the like have printed what they were asked for
-    return body(verb)(points[0].config, points[0].directory) if points else 0
+        return _sweep(verb, out, composed)
+    # nothing composed: --cfg, --info and the like have printed what they were asked for
+    return body(verb)(composed[0][1], out) if composed else 0
 
 
 def body(verb: str) -> Callable[..., int]:
@@ -129,14 +132,15 @@ def body(verb: str) -> Callable[..., int]:
     return importlib.import_module(f"eagle_lab.cli.{verb}").run
 
 
-def _sweep(verb: str, points: list) -> int:
+def _sweep(verb: str, directory: Path, composed: list[tuple[list[str], Config]]) -> int:
     from eagle_lab.sweep.execute import execute
+    from eagle_lab.sweep.points import name_points
 
-    failed = execute(points)
+    failed = execute(name_points(directory, verb, composed))
     if verb in ("run", "bench"):
         from eagle_lab.cli.report import write
 
-        write(points[0].directory.parent)
+        write(directory)
     return 1 if failed else 0
 
 

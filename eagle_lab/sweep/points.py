@@ -1,15 +1,42 @@
-"""One point of a sweep: a verb, its resolved config and its directory."""
+"""The points of a sweep and the names of their directories."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from eagle_lab.config.content import content_digest
 from eagle_lab.config.schema import Config
 
 
 @dataclass
 class Point:
+    """A verb, its resolved config and its directory."""
+
     verb: str
     directory: Path
     config: Config
+
+
+def name_points(sweep: Path, verb: str, composed: list[tuple[list[str], Config]]) -> list[Point]:
+    """Gives each (overrides, config) its directory: what differs between the points, and 8 hex digits of the content.
+
+    A directory of the same content is taken again, whatever its readable part, so that a second launch, also a
+    narrower one, finds what is done. Points of the same content become one.
+    """
+    common = set.intersection(*(set(overrides) for overrides, _ in composed)) if len(composed) > 1 else set()
+    points: dict[str, Point] = {}
+    for overrides, config in composed:
+        digest = content_digest(verb, config)[:8]
+        there = sorted(sweep.glob(f"*-{digest}"))
+        directory = there[0] if there else sweep / f"{readable([o for o in overrides if o not in common])}-{digest}"
+        points.setdefault(digest, Point(verb, directory, config))
+    return list(points.values())
+
+
+def readable(overrides: list[str]) -> str:
+    """Leaf keys and values, sorted, in characters that every file system and shell takes as they are."""
+    pairs = (o.lstrip("+~").partition("=") for o in overrides)
+    leaves = sorted(f"{key.split('.')[-1].split('/')[-1]}={value}" for key, _, value in pairs if key != "experiment")
+    return re.sub(r"[^A-Za-z0-9=._-]+", "_", ",".join(leaves)).strip("_")[:60] or "point"

@@ -47,10 +47,12 @@ class Feed:
 
     def states(self, indices: Sequence[int]) -> list[States]:
         known = self.cache if self.cache is not None else {}
-        fresh = dict(zip((new := [i for i in indices if i not in known]), self._capture(new), strict=True))
+        new = [i for i in indices if i not in known]
+        fresh = dict(zip(new, self._capture(new), strict=True))
         if self.cache is not None:
             # kept on the CPU: the cache outgrows a GPU long before it outgrows the host
-            self.cache.update({i: States(s.aux.cpu(), s.last.cpu(), s.top.cpu()) for i, s in fresh.items()})
+            fresh = {i: States(s.aux.cpu(), s.last.cpu(), s.top.cpu()) for i, s in fresh.items()}
+            self.cache.update(fresh)
         return [fresh[i] if i in fresh else known[i] for i in indices]
 
     def _capture(self, indices: Sequence[int]) -> list[States]:

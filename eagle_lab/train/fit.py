@@ -62,7 +62,7 @@ def train_head(
     )
     module = HeadModule(head, target.lm_head_weight, config.loss, config.optim, len(schedule.steps)).to(device)
     trained_tokens = fit(config, module, feed, dataset, schedule, out, logger) if schedule.steps else 0
-    head.to(device)
+    module.to(device)  # lightning leaves it on the CPU
     vocab = VocabMap(head.d2t.cpu().numpy(), head.t2d.cpu().numpy())
     facts = {
         "aux_layers": aux_layers,

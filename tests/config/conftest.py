@@ -7,14 +7,13 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
-from eagle_lab.config import load, resolvers
+from eagle_lab.config import load
 from eagle_lab.config.paths import conf_dir
 
 
 @pytest.fixture(scope="session", autouse=True)
 def registered() -> None:
     load.register()
-    resolvers.register()
 
 
 @pytest.fixture

@@ -22,9 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def config(tmp_path, *overrides):
     load.register()
-    from eagle_lab.config import resolvers
 
-    resolvers.register()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         return load.load(compose("bench", [f"paths.outputs={tmp_path}", *overrides]))
 

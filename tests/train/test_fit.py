@@ -9,7 +9,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from safetensors.torch import load_file
 
-from eagle_lab.config import load, resolvers
+from eagle_lab.config import load
 from eagle_lab.config.files import read_jsonl
 from eagle_lab.config.paths import conf_dir
 from eagle_lab.train import fit as fit_module
@@ -30,7 +30,6 @@ LOCATED = SimpleNamespace(
 
 def config_of(*overrides: str):
     load.register()
-    resolvers.register()
     base = [
         "target=tiny",
         "trainer=cpu",
