@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from eagle_lab.config.errors import LabError, ServingFault
@@ -25,6 +25,7 @@ POLL_S = 0.25
 STOP_S = 1.0
 """After SIGTERM. SGLang looks at it every 5 s, drains what is running (nothing is) and kills its own tree, as we do
 then: waiting for it would cost 5 s per server and save nothing."""
+DYING_S = 2.0
 TAIL_LINES = 20
 
 
@@ -51,9 +52,7 @@ def serving(launch: Launch, log: Path) -> Iterator[Client]:
         )
     process = start(launch, port, log)
     try:
-        client = Client(
-            f"http://{server.host}:{port}", server.request_timeout_s, lambda: last_words(process.poll(), log)
-        )
+        client = Client(f"http://{server.host}:{port}", server.request_timeout_s, lambda: _autopsy(process, log))
         _wait_healthy(client, process, server.start_timeout_s, log)
         yield client
     finally:
@@ -121,6 +120,13 @@ def _wait_healthy(client: Client, process: subprocess.Popen[bytes], timeout_s: f
         time.sleep(POLL_S)
     if process.poll() is not None:
         raise ServingFault(f"{client.base_url} is answered by another process. {last_words(process.returncode, log)}")
+
+
+def _autopsy(process: subprocess.Popen[bytes], log: Path) -> str:
+    """`last_words` of a server that does not answer: its connections close a moment before its process ends."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(DYING_S)
+    return last_words(process.poll(), log)
 
 
 def last_words(code: int | None, log: Path) -> str:

@@ -6,6 +6,8 @@ intel_amx_backend.py, srt/speculative/, srt/mem_cache/, kernels/ops/). Written f
 is missing here after an upgrade of SGLang is an ImportError at the start of the server.
 """
 
+import sys
+
 import torch
 
 from . import attention, layers
@@ -27,7 +29,8 @@ __version__ = "0.0.0+eagle.lab.torch"
 vars(torch.ops.sgl_kernel).update(
     extend_attention_cpu=attention.extend_attention_cpu, decode_attention_cpu=attention.decode_attention_cpu
 )
-layers.register()
+if "sglang" in sys.modules:
+    layers.register()
 
 __all__ = [
     "assign_draft_cache_locs_contiguous_cpu",

@@ -87,6 +87,8 @@ def extend_attention_cpu(
     """
     _refuse(k_buffer, logit_cap, is_cross, window, sinks)
     batch = seq_lens.numel()
+    if not batch:
+        return
     uniform = q.shape[0] == batch * max_extend
     if not is_causal or (tree_mask is not None and not uniform):
         raise NotImplementedError("attention to later tokens, and trees of different sizes in one batch")

@@ -1,0 +1,246 @@
+"""The life of a server. The fast tests put a small program in SGLang's place; the last ones start the real one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from eagle_lab.config.errors import LabError, ServingFault
+from eagle_lab.config.schema import Server, ServerKind
+from eagle_lab.serve import process as process_module
+from eagle_lab.serve.process import PORTS, free_port, is_free, members, serving
+
+# answers /health like SGLang; {behaviour} comes first. Its child and itself ignore SIGTERM, the child outlives it
+FAKE = """
+import http.server, os, signal, subprocess, sys, time
+port = int(sys.argv[1])
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+subprocess.Popen([sys.executable, "-c", child])
+print("loading weights", os.environ.get("SGLANG_SIMULATE_ACC_LEN", "unset"), flush=True)
+{behaviour}
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def fake(monkeypatch, tmp_path):
+    """Puts a fake server with this behaviour in SGLang's place."""
+
+    def use(behaviour: str = "") -> None:
+        script = tmp_path / "fake.py"
+        script.write_text(FAKE.format(behaviour=behaviour))
+        monkeypatch.setattr(process_module, "argv", lambda launch, port: [sys.executable, str(script), str(port)])
+
+    return use
+
+
+@pytest.fixture
+def group(monkeypatch) -> list[int]:
+    """The process groups that were started."""
+    groups: list[int] = []
+    start = process_module.start
+
+    def recorded(*args):
+        found = start(*args)
+        groups.append(found.pid)
+        return found
+
+    monkeypatch.setattr(process_module, "start", recorded)
+    return groups
+
+
+def gone(pid: int, seconds: float = 20) -> bool:
+    deadline = time.monotonic() + seconds
+    while members(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not members(pid)
+
+
+def test_a_server_lives_as_long_as_the_block(plain, fake, group, tmp_path):
+    fake()
+    log = tmp_path / "new" / "server.log"
+    with serving(plain, log) as client:
+        assert client.healthy()
+        # warden, server, child
+        assert len(members(group[0])) == 3
+        assert group[0] != os.getpgid(0)
+    assert not members(group[0])
+    assert not client.healthy()
+    first, *rest = log.read_text().splitlines()
+    assert first.startswith("$ env -u SGLANG_SIMULATE_ACC_LEN")
+    assert "--model-path" in first
+    assert "loading weights unset" in rest
+
+
+def test_simulated_acceptance_does_not_reach_the_server(plain, fake, group, tmp_path, monkeypatch):
+    monkeypatch.setenv("SGLANG_SIMULATE_ACC_LEN", "4.0")
+    fake()
+    with serving(plain, tmp_path / "log"):
+        pass
+    assert "loading weights unset" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_it_is_gone_after_an_exception(plain, fake, group, tmp_path, error):
+    fake()
+    with pytest.raises(error), serving(plain, tmp_path / "log"):
+        raise error("mine")
+    assert not members(group[0])
+
+
+def test_a_server_that_dies_at_start(plain, fake, group, tmp_path):
+    fake("print('out of memory', flush=True); sys.exit(7)")
+    with (
+        pytest.raises(ServingFault, match=r"(?s)died at start.*ended with code 7.*server\.log.*out of memory"),
+        serving(plain, tmp_path / "server.log"),
+    ):
+        pytest.fail("it never was healthy")
+    assert not members(group[0])
+
+
+def test_a_server_that_is_killed_at_start(plain, fake, group, tmp_path):
+    fake("os.kill(os.getpid(), signal.SIGKILL)")
+    with pytest.raises(ServingFault, match="ended with code 137"), serving(plain, tmp_path / "log"):
+        pytest.fail("it never was healthy")
+
+
+def test_a_server_that_hangs_at_start(plain, fake, group, tmp_path):
+    fake("time.sleep(600)")
+    hasty = replace(plain, server=replace(plain.server, start_timeout_s=2.0))
+    with (
+        pytest.raises(ServingFault, match=r"(?s)start_timeout_s=2.*still runs.*loading weights"),
+        serving(hasty, tmp_path / "log"),
+    ):
+        pytest.fail("it never was healthy")
+    assert not members(group[0])
+
+
+def ask_until_it_fails(client) -> None:
+    deadline = time.monotonic() + 20
+    while client.healthy() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    client.info()
+
+
+def test_a_server_that_dies_midway(plain, fake, group, tmp_path):
+    fake("import threading; threading.Timer(2, lambda: os._exit(9)).start()")
+    with pytest.raises(ServingFault, match="ended with code 9"), serving(plain, tmp_path / "log") as client:
+        ask_until_it_fails(client)
+    assert not members(group[0])
+
+
+def test_a_taken_port_is_named(plain, group, tmp_path):
+    with socket.socket() as holder:
+        port = free_port("127.0.0.1")
+        holder.bind(("127.0.0.1", port))
+        holder.listen()
+        assert not is_free("127.0.0.1", port)
+        taken = replace(plain, server=replace(plain.server, port=port))
+        with pytest.raises(LabError, match=f"server.port={port}"), serving(taken, tmp_path / "log"):
+            pytest.fail("started on a taken port")
+    assert not group
+    assert is_free("127.0.0.1", port)
+
+
+def test_a_given_port_is_used(plain, fake, group, tmp_path):
+    fake()
+    port = free_port("127.0.0.1")
+    assert port in PORTS
+    with serving(replace(plain, server=replace(plain.server, port=port)), tmp_path / "log") as client:
+        assert client.base_url == f"http://127.0.0.1:{port}"
+
+
+def test_a_running_server_is_used_and_left_running(plain, fake, group, tmp_path):
+    fake()
+    with serving(plain, tmp_path / "log") as running:
+        attached = replace(plain, server=Server(kind=ServerKind.url, url=running.base_url))
+        with serving(attached, tmp_path / "unused") as client:
+            assert client.base_url == running.base_url
+        assert running.healthy()
+        assert not (tmp_path / "unused").exists()
+    with pytest.raises(ServingFault, match="does not answer 200"), serving(attached, tmp_path / "unused"):
+        pytest.fail("nobody is there")
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from eagle_lab.config.schema import Server, ServerKind, Spec
+from eagle_lab.serve import process
+from eagle_lab.serve.launch import Launch
+target, log, script = map(Path, sys.argv[1:4])
+if script.exists():
+    process.argv = lambda launch, port: [sys.executable, str(script), str(port)]
+start = process.start
+def told(*args):
+    found = start(*args)
+    print(found.pid, flush=True)
+    return found
+process.start = told
+server = Server(kind=ServerKind.cpu, dtype="float32", context_length=512, max_running_requests=4, max_total_tokens=4096,
+                mem_fraction=0.1, attention_backend="intel_amx")
+with process.serving(Launch(target, server, Spec(), None), log):
+    print("healthy", flush=True)
+    time.sleep(600)
+"""
+
+
+def orphan(target: Path, log: Path, script: Path, sent: signal.Signals, wait_healthy: bool = True) -> tuple[int, int]:
+    """(server's group, how many processes it had) of a parent that got this signal while it served."""
+    root = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    command = [sys.executable, "-c", PARENT, str(target), str(log), str(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as parent:
+        try:
+            assert parent.stdout is not None
+            group = int(parent.stdout.readline())
+            if wait_healthy:
+                assert parent.stdout.readline() == "healthy\n", log.read_text()[-3000:]
+            alive = len(members(group))
+            parent.send_signal(sent)
+            parent.wait(30)
+        finally:
+            parent.kill()
+    return group, alive
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=["kill", "term", "ctrl-c"])
+def test_it_is_gone_after_its_parent(plain, fake, tmp_path, sent):
+    fake()
+    group, alive = orphan(plain.target, tmp_path / "log", tmp_path / "fake.py", sent)
+    assert alive == 3
+    assert gone(group)
+
+
+def test_it_is_gone_after_a_parent_killed_during_the_start(plain, fake, tmp_path):
+    fake("time.sleep(600)")
+    group, _ = orphan(plain.target, tmp_path / "log", tmp_path / "fake.py", signal.SIGKILL, wait_healthy=False)
+    assert gone(group)
+
+
+@pytest.mark.server
+def test_the_real_server_is_gone_after_kill_9_of_its_parent(known, tmp_path):
+    group, alive = orphan(known.target, tmp_path / "log", tmp_path / "none", signal.SIGKILL)
+    # warden, main, scheduler and detokenizer at the least
+    assert alive >= 4
+    assert gone(group)
+
+
+@pytest.mark.server
+def test_the_real_server_that_cannot_start(known, tmp_path, group):
+    bad = replace(known, spec=replace(known.spec), server=replace(known.server, attention_backend="no_such_backend"))
+    with pytest.raises(ServingFault, match=r"(?s)died at start.*no_such_backend"), serving(bad, tmp_path / "log"):
+        pytest.fail("it never was healthy")
+    assert not members(group[0])
