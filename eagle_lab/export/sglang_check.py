@@ -35,7 +35,8 @@ def main(export: Path, target: Path, inputs: Path, outputs: Path) -> None:
     positions = torch.arange(len(given["embeds"]))
     with torch.no_grad():
         hidden, _ = model.model(positions, positions, batch, input_embeds=given["embeds"])
-        logits = hidden @ model.lm_head.weight.t()
+        # SGLang pads the vocabulary to a multiple of 64
+        logits = hidden @ model.lm_head.weight[: config.draft_vocab_size].t()
     hot = model.hot_token_id if model.hot_token_id is not None else torch.empty(0, dtype=torch.int64)
     save_file(
         {"logits": logits.float().contiguous(), "hot_token_id": hot.contiguous()},

@@ -1,0 +1,170 @@
+"""`run` from nothing: killed in every stage, taken up, finished; then what it left is read and checked.
+
+One chain for the whole module, since each server start takes 15 s of two cores.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from eagle_lab.cli.doctor import judge_replay
+from eagle_lab.cli.stages import given_head, locate_target
+from eagle_lab.config import load
+from eagle_lab.config.files import read_jsonl
+from tests.e2e.conftest import Lab
+
+pytestmark = pytest.mark.server
+RUN = ("run", "experiment=demo_tiny")
+COLUMNS = [
+    "spec",
+    "num_steps",
+    "eagle_topk",
+    "num_draft_tokens",
+    "accept_length",
+    "accept_length_low",
+    "accept_length_high",
+    "tok_s",
+    "baseline_tok_s",
+    "speedup",
+    "captured_width",
+    "speculative_algorithm",
+]
+
+
+def manifests(lab: Lab) -> dict[Path, int]:
+    return {p: p.stat().st_mtime_ns for p in lab.outputs.rglob("manifest.json")}
+
+
+def filled(lab: Lab, pattern: str) -> bool:
+    return any(p.stat().st_size > 0 for p in lab.outputs.glob(pattern))
+
+
+@pytest.fixture(scope="module")
+def finished(lab: Lab) -> Lab:
+    """The chain, killed -9 once in each stage; no stage that was done is done again."""
+    stages = {
+        "baseline": lambda: filled(lab, "measurements/none-*/server.log"),
+        "prompts": lambda: filled(lab, "prompts/*/attempts.jsonl"),
+        "answers": lambda: filled(lab, "answers/*/answers.jsonl"),
+        "train": lambda: filled(lab, "heads/*/checkpoints/*.ckpt"),
+        "export": lambda: any(lab.outputs.glob("heads/*/export/*/model.safetensors")),
+        "probe": lambda: filled(lab, "probes/*/server.log"),
+        "measure": lambda: filled(lab, "measurements/chain_5-*/server.log"),
+    }
+    before: dict[Path, int] = {}
+    for there in stages.values():
+        lab.kill_once(there, *RUN)
+        after = manifests(lab)
+        assert {p: after[p] for p in before} == before
+        before = after
+    code, text = lab.run(*RUN)
+    assert code == 0, text
+    after = manifests(lab)
+    assert {p: after[p] for p in before} == before
+    return lab
+
+
+def point(lab: Lab, pattern: str) -> Path:
+    (found,) = lab.outputs.glob(pattern)
+    return found
+
+
+def test_the_table_has_one_row_per_spec_point(finished: Lab) -> None:
+    with (finished.outputs / "sweeps/demo_tiny/summary.csv").open() as f:
+        reader = csv.DictReader(f)
+        rows = {r["spec"]: r for r in reader}
+        assert list(reader.fieldnames or [])[: len(COLUMNS)] == COLUMNS
+    assert set(rows) == {"none", "chain_5"}
+    assert rows["chain_5"]["captured_width"] == "192"
+    assert rows["chain_5"]["speculative_algorithm"] == "EAGLE3"
+    assert (rows["chain_5"]["num_steps"], rows["chain_5"]["eagle_topk"]) == ("4", "1")
+    low, value, high = (float(rows["chain_5"][f"accept_length{k}"]) for k in ("_low", "", "_high"))
+    assert 1 < low <= value <= high
+    assert float(rows["none"]["accept_length"]) == 1
+    assert rows["chain_5"]["baseline_tok_s"] == rows["none"]["tok_s"]
+
+
+def test_no_file_is_left_half_written(finished: Lab) -> None:
+    assert not list(finished.outputs.rglob("*.tmp"))
+    for file in finished.outputs.rglob("*.json"):
+        json.loads(file.read_text())
+    for file in finished.outputs.rglob("*.jsonl"):
+        assert read_jsonl(file)
+
+
+def test_a_second_launch_starts_nothing(finished: Lab) -> None:
+    before = {p: p.stat().st_mtime_ns for p in finished.outputs.rglob("server.log")}
+    code, text = finished.run(*RUN)
+    assert code == 0
+    assert text.count("done already") == 2
+    assert {p: p.stat().st_mtime_ns for p in finished.outputs.rglob("server.log")} == before
+
+
+def test_training_equals_serving(finished: Lab) -> None:
+    """Our head, replayed over the tokens that the server returned, predicts every request's histogram."""
+    measured = point(finished, "measurements/chain_5-*")
+    requests = read_jsonl(measured / "requests.jsonl")
+    assert len(requests) >= 20
+    accepted = sum(k * n for r in requests for k, n in enumerate(r["histogram"]))
+    assert accepted > 50, "a head that accepts next to nothing proves nothing"
+    config = load.load_file(point(finished, "sweeps/demo_tiny/spec=chain_5-*") / "config.yaml")
+    config.paths.cache = finished.environment["EAGLE_LAB_CACHE"]
+    head = given_head(point(finished, "heads/*/export/*"))
+    found = judge_replay(config, locate_target(config), head, requests)
+    assert found.startswith(f"{len(requests)} of {len(requests)} requests equal")
+
+
+def test_the_replay_sees_a_head_that_is_not_the_served_one(finished: Lab, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    from eagle_lab.config.errors import ServingFault
+
+    head = given_head(point(finished, "heads/*/export/*"))
+    for file in head.path.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["fc.weight"] = torch.roll(tensors["fc.weight"], 64, 1)  # the aux states in another order
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    config = load.load_file(point(finished, "sweeps/demo_tiny/spec=chain_5-*") / "config.yaml")
+    config.paths.cache = finished.environment["EAGLE_LAB_CACHE"]
+    requests = read_jsonl(point(finished, "measurements/chain_5-*") / "requests.jsonl")
+    with pytest.raises(ServingFault, match="does not compute what was trained"):
+        judge_replay(config, locate_target(config), given_head(tmp_path), requests)
+
+
+def test_greedy_text_is_the_same_with_and_without_speculation(finished: Lab) -> None:
+    plain, drafted = (
+        read_jsonl(point(finished, f"measurements/{s}-*") / "requests.jsonl") for s in ("none", "chain_5")
+    )
+    assert len(plain) >= 20
+    assert [r["token_ids"] for r in plain] == [r["token_ids"] for r in drafted]
+
+
+def test_two_runs_at_once_share_the_work(finished: Lab) -> None:
+    command = (*RUN, "hydra.mode=RUN", "spec=chain_2", "name=twice")
+    first, second = finished.start(*command), finished.start(*command)
+    texts = [c.communicate(timeout=600)[0] for c in (first, second)]
+    assert (first.returncode, second.returncode) == (0, 0), texts
+    assert len(list(finished.outputs.glob("measurements/chain_2-*/rows.jsonl"))) == 1
+    assert any("waiting for another process" in t for t in texts)
+
+
+def test_ctrl_c_stops_the_server_and_says_how_to_go_on(finished: Lab) -> None:
+    import os
+    import signal
+
+    child = finished.start(*RUN, "hydra.mode=RUN", "spec=chain", "spec.num_draft_tokens=3", "name=stopped")
+    while not filled(finished, "probes/chain_3-*/server.log"):
+        assert child.poll() is None
+        time.sleep(0.1)
+    os.killpg(child.pid, signal.SIGINT)
+    text, _ = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "takes up the work" in text
