@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eagle_lab.config.aux_layers import resolve
 from eagle_lab.config.digest import file_digest, plain
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.files import read_json
 from eagle_lab.config.provenance import versions
 from eagle_lab.config.schema import Config
 from eagle_lab.config.stage import Stage, stage
+from eagle_lab.serve.pairing import check_target
 
 if TYPE_CHECKING:
     from eagle_lab.data.dataset import Dataset
@@ -55,6 +57,8 @@ def dataset_stage(config: Config, target: LocatedTarget) -> Dataset:
 def train_stage(config: Config) -> Stage:
     """The trained head's directory: manifest, head.safetensors, metrics.jsonl, checkpoints."""
     target = locate_target(config)
+    check_target(target.path, target.architecture)
+    resolve(config.aux, target.num_hidden_layers)
     dataset = dataset_stage(config, target)
     trainer = {k: v for k, v in plain(config.trainer).items() if k not in WATCHING}
     key: dict[str, Any] = {

@@ -92,14 +92,7 @@ def check_pair(target: Path, head: Path, context_length: int, target_digest: str
     """
     algorithm(head)
     config, own = target_config(target), read_json(head / "config.json")
-    architecture = config["architectures"][0]
-    if architecture not in CAPTURING_TARGETS:
-        raise LabError(
-            f"{target}: SGLang is not known to capture aux hidden states in {architecture}. To check, look whether its "
-            "class in sglang/srt/models/ has set_eagle3_layers_to_capture and get_embed_and_head (or inherits both); "
-            "if so, add it to CAPTURING_TARGETS in eagle_lab/serve/pairing.py. Without them no EAGLE-3 head can be "
-            "served."
-        )
+    check_target(target, config["architectures"][0])
     _check_sizes(head, own, target, config)
     positions = own.get("max_position_embeddings")
     if positions is not None and positions < context_length:
@@ -110,6 +103,17 @@ def check_pair(target: Path, head: Path, context_length: int, target_digest: str
     export = head / "export.json"
     if export.exists():
         _check_export(head, read_json(export), target, config, target_digest)
+
+
+def check_target(target: Path, architecture: str) -> None:
+    """Raises LabError for a class whose aux states SGLang cannot capture: a head for it could never be served."""
+    if architecture not in CAPTURING_TARGETS:
+        raise LabError(
+            f"{target}: SGLang is not known to capture aux hidden states in {architecture}. To check, look whether its "
+            "class in sglang/srt/models/ has set_eagle3_layers_to_capture and get_embed_and_head (or inherits both); "
+            "if so, add it to CAPTURING_TARGETS in eagle_lab/serve/pairing.py. Without them no EAGLE-3 head can be "
+            "served."
+        )
 
 
 def _check_sizes(head: Path, own: dict[str, Any], target: Path, config: dict[str, Any]) -> None:
