@@ -31,7 +31,9 @@ def convert(gguf: Path, into: Path) -> None:
     """Writes model.safetensors (float32), config.json, generation_config.json and the tokenizer's files to `into`."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     model.save_pretrained(into)
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)

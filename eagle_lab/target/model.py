@@ -101,6 +101,7 @@ class TargetModel:
 
 
 def _load(located: LocatedTarget, dtype: str) -> nn.Module:
+    transformers.utils.logging.disable_progress_bar()
     # the class that the checkpoint names: Auto classes know no multimodal model under causal LM
     cls = getattr(transformers, located.architecture, None)
     if cls is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.callbacks import Callback, RichProgressBar, TQDMProgressBar
+from lightning.pytorch.callbacks import Callback, RichProgressBar
 
 from eagle_lab.config.files import append_jsonl, read_jsonl, write_text
 
@@ -40,6 +40,20 @@ class MetricsFile(Callback):
             append_jsonl(self.path, {"step": trainer.global_step, **values})
 
 
+class ProgressLines(Callback):
+    """One line every n steps, for output that goes to a file: a bar would fill it with cursor codes."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+        if trainer.global_step % self.every == 0:
+            loss = float(trainer.callback_metrics["train/loss"])
+            print(
+                f"training: step {trainer.global_step} of {trainer.num_training_batches}, loss {loss:.3f}", flush=True
+            )
+
+
 def progress() -> Callback:
-    """Rich on a terminal, one line per refresh elsewhere (a log file gets no cursor codes)."""
-    return RichProgressBar() if sys.stderr.isatty() else TQDMProgressBar(refresh_rate=50)
+    """Rich on a terminal, lines elsewhere."""
+    return RichProgressBar() if sys.stderr.isatty() else ProgressLines(every=25)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,6 +137,7 @@ def fit(
 ) -> int:
     """Runs Lightning from the last checkpoint, if there is one; returns the supervised positions trained on."""
     t = config.trainer
+    quiet()
     checkpoints = out / "checkpoints"
     saver = ModelCheckpoint(
         dirpath=checkpoints, filename="{step}", save_last=False, save_top_k=1, every_n_train_steps=t.checkpoint_every
@@ -146,6 +150,7 @@ def fit(
         gradient_clip_val=config.optim.grad_clip,
         logger=logger or False,
         callbacks=[saver, MetricsFile(out / "metrics.jsonl", t.log_every), progress()],
+        enable_progress_bar=sys.stderr.isatty(),
         log_every_n_steps=t.log_every,
         val_check_interval=min(schedule.steps_per_epoch, len(schedule.steps)),
         num_sanity_val_steps=0,
@@ -172,6 +177,12 @@ def fit(
 def batches(rows: Rows, size: int) -> list[list[int]]:
     """Row numbers of the dataset, in order."""
     return [rows.indices[i : i + size].tolist() for i in range(0, len(rows), size)]
+
+
+def quiet() -> None:
+    """Keeps Lightning's advertisements and its warnings about itself out of a run's output."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
 
 
 def newest(checkpoints: Path) -> str | None:

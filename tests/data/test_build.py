@@ -2,13 +2,13 @@ import json
 
 import numpy as np
 import pytest
-from eagle_lab.serve.chat import prompt_ids
 
 from eagle_lab.config.errors import LabError, ServingFault
 from eagle_lab.config.schema import RowFormat, Source, SourceKind
 from eagle_lab.data.answers import messages
 from eagle_lab.data.build import build
 from eagle_lab.data.dataset import load
+from eagle_lab.serve.chat import prompt_ids
 
 TOPICS = ["rivers", "hills", "lakes", "caves", "reefs", "dunes", "forests", "islands", "meadows", "marshes"]
 
