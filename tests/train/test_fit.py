@@ -32,7 +32,8 @@ def config_of(*overrides: str):
     load.register()
     base = [
         "target=tiny",
-        "trainer=cpu",
+        "trainer=small",
+        "trainer.accelerator=cpu",
         "trainer.num_threads=1",
         "track=none",
         "draft.vocab_size=24",
