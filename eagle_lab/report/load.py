@@ -16,7 +16,7 @@ class Results:
     rows: list[dict[str, Any]] = field(default_factory=list)
     """One per measurement, in table order; the shared baseline occurs once."""
     failed: list[tuple[str, str, str]] = field(default_factory=list)
-    """(point, state, reason) of every point that is not done."""
+    """(point, state, reason) of every planned point that is not done."""
     command: list[str] | None = None
     """What started the sweep, from its plan.json."""
 
@@ -32,10 +32,15 @@ def load(directory: Path) -> Results:
             f"{directory}: no such directory. Give report a sweep or run directory, results=outputs/sweeps/..."
         )
     found = Results(name=directory.resolve().name)
+    plan = read_json(directory / "plan.json") if (directory / "plan.json").exists() else {}
+    # a point that an earlier plan left unfinished and this one does not want is nobody's failure
+    planned = {p["point"] for p in plan["points"]} if plan else None
     by_fingerprint: dict[str, dict[str, Any]] = {}
     for point in [directory, *sorted(p for p in directory.iterdir() if p.is_dir())]:
         status = read_json(point / "status.json") if (point / "status.json").exists() else None
         if status is not None and status.get("state") != "done":
+            if planned is not None and point.name not in planned:
+                continue
             found.failed.append((point.name, str(status.get("state")), str(status.get("error", "not finished"))))
             continue
         if (point / "rows.jsonl").exists():
@@ -44,9 +49,7 @@ def load(directory: Path) -> Results:
     if not by_fingerprint and not found.failed:
         raise LabError(f"{directory}: no rows.jsonl and no sweep points there. `eagle-lab bench` or `run` writes them.")
     found.rows = sorted(by_fingerprint.values(), key=order)
-    plan = directory / "plan.json"
-    if plan.exists():
-        found.command = read_json(plan).get("argv")
+    found.command = plan.get("argv")
     return found
 
 

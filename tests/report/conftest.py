@@ -72,7 +72,9 @@ def sweep(tmp_path: Path) -> Path:
     put(directory / "a_chain_5", [baseline(), chain(5, 1.8, 26.0)])
     put(directory / "m_none", [baseline()])
     put(directory / "b_chain_9", [baseline(), chain(9, 2.0, 99.0)], "failed", error="the server | died.\nLook.")
-    (directory / "plan.json").write_text(json.dumps({"argv": ["eagle-lab", "bench", "spec=none,chain_2", "-m"]}))
+    points = [{"point": p.name} for p in sorted(directory.iterdir())]
+    argv = ["eagle-lab", "bench", "spec=none,chain_2", "-m"]
+    (directory / "plan.json").write_text(json.dumps({"argv": argv, "points": points}))
     return directory
 
 

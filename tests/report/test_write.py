@@ -1,11 +1,13 @@
 """A report is a pure function of the rows; every number in it can be traced."""
 
 import csv
+import json
 import shutil
 
 import pytest
 
 from eagle_lab.config.errors import LabError
+from eagle_lab.report.load import load
 from eagle_lab.report.write import report
 
 FIRST_COLUMNS = (
@@ -121,3 +123,12 @@ def test_bad_directories(tmp_path):
     (tmp_path / "empty/rows.jsonl").write_text('{"spec": "none"}\n')
     with pytest.raises(LabError, match="without fingerprint"):
         report(tmp_path / "empty")
+
+
+def test_a_point_that_the_plan_no_longer_wants_is_no_failure(tmp_path, make):
+    make.put(tmp_path / "old", [], state="planned")
+    make.put(tmp_path / "new", [make.baseline()])
+    (tmp_path / "plan.json").write_text(json.dumps({"argv": ["eagle-lab"], "points": [{"point": "new"}]}))
+    assert load(tmp_path).failed == []
+    (tmp_path / "plan.json").write_text(json.dumps({"argv": [], "points": [{"point": "new"}, {"point": "old"}]}))
+    assert [name for name, _, _ in load(tmp_path).failed] == ["old"]
