@@ -58,6 +58,8 @@ def stage(root: Path, kind: str, name: str, key: dict[str, Any]) -> Iterator[Sta
     path = root / kind / f"{name}-{digest(key)[:12]}"
     path.mkdir(parents=True, exist_ok=True)
     with locked(path):
+        for torn in path.glob(".*.tmp"):  # what a killed run was writing; the lock is ours
+            torn.unlink()
         work = Stage(path=path, key=plain(key))
         file = path / "manifest.json"
         if file.exists():

@@ -90,3 +90,11 @@ def test_a_killed_holder_frees_the_stage(tmp_path: Path) -> None:
     out, err = start(tmp_path, 0).communicate(timeout=60)
     assert out == "in\ndone\n"
     assert "waiting" not in err
+
+
+def test_what_a_killed_run_was_writing_is_swept_away(tmp_path: Path) -> None:
+    with stage(tmp_path, "heads", "x", {"a": 1}) as work:
+        torn = work.path / ".config.json.123.tmp"
+        torn.write_text("{")
+    with stage(tmp_path, "heads", "x", {"a": 1}):
+        assert not torn.exists()
