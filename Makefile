@@ -5,6 +5,8 @@ PYTHON ?= python3
 ARGS ?=
 
 PIP := bin/python -m pip --disable-pip-version-check install -qq --no-compile
+# two files at a time: half of a server's start is imports on one core
+WORKERS := -n 2 --dist loadfile
 PINS := requirements/constraints.txt
 
 # The stamp's name holds all that the set-up depends on, and it is written last: a set-up that was interrupted, or made
@@ -29,10 +31,10 @@ demo-gpu: $(GPU)
 	.venv-gpu/bin/eagle-lab run experiment=demo server=gpu
 
 test: $(CPU) ## every test that is not marked long or gpu; real SGLang servers on the CPU included
-	.venv/bin/python -m pytest -m "not long and not gpu" $(ARGS)
+	.venv/bin/python -m pytest -m "not long and not gpu" $(WORKERS) $(ARGS)
 
 test-long: $(CPU) ## every test that needs no GPU
-	.venv/bin/python -m pytest -m "not gpu" $(ARGS)
+	.venv/bin/python -m pytest -m "not gpu" $(WORKERS) $(ARGS)
 
 check: $(CPU) ## formatting, lint, types
 	.venv/bin/ruff format --check .

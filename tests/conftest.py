@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+# two workers on two cores: more threads would only wait for each other
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import torch
 
 if not torch.cuda.is_available():
