@@ -27,7 +27,7 @@ VERBS = {
     "doctor": "check a head and a server for the silent failures",
     "plan": "what a config resolves to and costs, before anything starts",
     "report": "rows -> summary.csv, report.md, plots",
-    "run": "all of it: data, train, export, doctor, bench, report",
+    "run": "all of it: data, train, export, bench, report",
 }
 
 USAGE = """eagle-lab: train EAGLE-3 draft heads and prove how well they serve.
@@ -38,7 +38,7 @@ usage: eagle-lab VERB [group=option] [key=value] [--multirun] [--cfg job] [--hel
 
 `eagle-lab VERB --help` lists the groups and their options, `--cfg job` prints the composed config.
   eagle-lab run target=smollm2_135m spec=chain spec.num_draft_tokens=5 server=cpu
-  eagle-lab run experiment=demo
+  eagle-lab run experiment=demo server=cpu
 """
 
 
@@ -78,6 +78,14 @@ def guarded(action: Callable[[], int]) -> int:
         return e.exit_code
     except (HydraException, OmegaConfBaseException) as e:
         print(f"eagle-lab: config: {explain(e)}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 1
+    except OSError as e:
+        if e.filename is None and e.errno is None:
+            raise
+        where = f"{e.filename}: " if e.filename else ""
+        print(f"eagle-lab: {where}{e.strerror}. Give another place (paths.outputs, paths.cache).", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("eagle-lab: stopped; the same command takes up the work where it is.", file=sys.stderr)

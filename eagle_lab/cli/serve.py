@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eagle_lab.config.errors import LabError
 from eagle_lab.config.schema import Config, SpecKind
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ def run(config: Config, out: Path) -> int:
     from eagle_lab.serve.launch import Launch, command_line
     from eagle_lab.serve.process import free_port
 
+    if config.head is not None and config.spec.kind is SpecKind.none:
+        raise LabError(f"serve head={config.head} with spec=none would serve no head. Add spec=chain_5, or drop head.")
     target = locate_target(config)
     head = None if config.spec.kind is SpecKind.none else head_stage(config).path
     port = config.server.port or (free_port(config.server.host) if config.stay else DEFAULT_PORT)

@@ -56,15 +56,20 @@ def dataset_stage(config: Config, target: LocatedTarget) -> Dataset:
 
 def train_stage(config: Config) -> Stage:
     """The trained head's directory: manifest, head.safetensors, metrics.jsonl, checkpoints."""
+    from eagle_lab.train.fit import check_settings
+
     target = locate_target(config)
+    # all that can be refused is refused before the hours of generation
     check_target(target.path, target.architecture)
     resolve(config.aux, target.num_hidden_layers)
+    check_settings(config)
     dataset = dataset_stage(config, target)
     trainer = {k: v for k, v in plain(config.trainer).items() if k not in WATCHING}
     key: dict[str, Any] = {
         "format": TRAIN_FORMAT,
         "target": target.digest,
-        "dataset": dataset.digest,
+        # the tokens too: self-written text is not the same twice
+        "dataset": [dataset.digest, dataset.manifest["tokens_digest"]],
         "trainer": trainer,
         "dtype": config.server.dtype,
         "seed": config.seed,
@@ -125,6 +130,9 @@ def given_head(path: Path) -> ExportedHead:
     """A head directory named by the user; LabError when it is not one."""
     if not (path / "config.json").is_file():
         raise LabError(f"head={path}: no config.json there. Give the directory that `eagle-lab export` printed.")
+    from eagle_lab.export.sglang import check_given
+
+    check_given(path)
     facts = read_json(path / "export.json") if (path / "export.json").exists() else {}
     return ExportedHead(path.resolve(), _head_digest(path), facts.get("aux_layers", []))
 

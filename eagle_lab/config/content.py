@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from eagle_lab.config.digest import digest, plain
+from eagle_lab.config.provenance import versions
 
 # they name or place a run and change none of its numbers
 NOT_CONTENT = ("name", "track", "paths", "hydra", "stay", "results")
 
 
 def content_digest(verb: str, config: Any) -> str:
-    """Digest of the verb and the config without names and places."""
+    """Digest of the verb, the config without names and places, what its paths hold, and the engine's version."""
     content = {k: v for k, v in plain(config).items() if k not in NOT_CONTENT}
-    return digest({"verb": verb, "config": content})
+    return digest({"verb": verb, "config": content, "files": _files(content), "sglang": versions().get("sglang")})
+
+
+def _files(value: Any) -> list[Any]:
+    """Name, size and time of every file that a value names, also one folder deep: edited input is other input."""
+    if isinstance(value, dict | list):
+        parts = value.values() if isinstance(value, dict) else value
+        return [found for part in parts for found in _files(part)]
+    if not isinstance(value, str) or ("/" not in value and not value.endswith(".jsonl")):
+        return []
+    path = Path(value)
+    try:
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        return [[f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in files if f.is_file()]
+    except (OSError, ValueError):  # a template with a slash in it is no path
+        return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,9 @@ def explain(e: BaseException) -> str:
 def check(c: Config) -> None:
     """Rules between groups that need no model at hand."""
     facts, server, spec = c.target.facts, c.server, c.spec
+    for key, value in {"name": c.name, "target.name": c.target.name, "data.name": c.data.name}.items():
+        if not re.fullmatch(r"\w[\w.-]*", value):
+            raise LabError(f"{key}={value!r} names a directory: letters, digits, '_', '.' and '-' only, no '.' first.")
     if not c.data.sources:
         raise LabError("data.sources is empty: there is nothing to train on. Choose data=self_synth or data=jsonl.")
     if c.target.kind is TargetKind.hf and not (c.target.path or c.target.hub_id):

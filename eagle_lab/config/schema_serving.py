@@ -8,7 +8,7 @@ from enum import Enum
 from omegaconf import MISSING
 
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.schema_training import RowFormat
+from eagle_lab.config.schema_training import RowFormat, at_least
 from eagle_lab.config.spec import complete
 
 
@@ -67,6 +67,11 @@ class Server:
     request_timeout_s: float = 600.0
 
     def __post_init__(self) -> None:
+        at_least("server", self, context_length=1, max_running_requests=1, max_total_tokens=1, tp=1, num_threads=1)
+        if not 0 < self.mem_fraction < 1:
+            raise LabError(f"server.mem_fraction={self.mem_fraction}: a fraction between 0 and 1 is wanted.")
+        if self.dtype not in ("float32", "bfloat16", "float16"):
+            raise LabError(f"server.dtype={self.dtype}: float32, bfloat16 or float16 is wanted.")
         if (self.kind is ServerKind.url) != (self.url is not None):
             raise LabError(
                 f"server.kind={self.kind.value} with server.url={self.url!r}: use server=url "
@@ -92,6 +97,9 @@ class Suite:
     concurrency: int = 1
     """Requests in flight."""
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        at_least("suite", self, limit=1, max_new_tokens=1, temperature=0, concurrency=1)
 
 
 class TrackKind(Enum):

@@ -11,6 +11,14 @@ from omegaconf import MISSING
 from eagle_lab.config.errors import LabError
 
 
+def at_least(group: str, config: Any, **lowest: float) -> None:
+    """Raises LabError for a field below its lowest legal value; null fields pass."""
+    for key, low in lowest.items():
+        value = getattr(config, key)
+        if value is not None and not value >= low:
+            raise LabError(f"{group}.{key}={value}: at least {low:g} is needed.")
+
+
 class SourceKind(Enum):
     self_synth = "self_synth"
     """The target writes the user turn itself, from its own template prefix (Magpie, arXiv 2406.08464)."""
@@ -74,6 +82,9 @@ class Answers:
     concurrency: int = 32
     """Requests in flight."""
 
+    def __post_init__(self) -> None:
+        at_least("data.answers", self, temperature=0, max_new_tokens=1, concurrency=1)
+
 
 @dataclass
 class Data:
@@ -122,6 +133,11 @@ class Draft:
     skip: int = 0
     """init analytic: tokens t % skip == 0 are left out of the draft vocabulary (0 = none): the head is wrong there."""
 
+    def __post_init__(self) -> None:
+        at_least("draft", self, vocab_size=1, intermediate_size=1, num_attention_heads=1, head_dim=2, skip=0)
+        if self.head_dim is not None and self.head_dim % 2:
+            raise LabError(f"draft.head_dim={self.head_dim}: rotary embeddings need an even number.")
+
 
 class OovPolicy(Enum):
     masked = "masked"
@@ -139,8 +155,9 @@ class Loss:
     oov: OovPolicy = OovPolicy.masked
 
     def __post_init__(self) -> None:
-        if self.unroll_steps < 1:
-            raise LabError(f"loss.unroll_steps={self.unroll_steps}: at least 1 step is needed.")
+        at_least("loss", self, unroll_steps=1)
+        if not 0 < self.step_decay <= 10:
+            raise LabError(f"loss.step_decay={self.step_decay}: a number above 0 is wanted, 0.8 or 1.0 say.")
 
 
 @dataclass
@@ -179,6 +196,11 @@ class Trainer:
     num_threads: int | None = None
     """Torch CPU threads; null = all cores."""
     deterministic: bool = True
+
+    def __post_init__(self) -> None:
+        at_least(
+            "trainer", self, max_epochs=0, max_steps=-1, batch_size=1, checkpoint_every=1, log_every=1, num_threads=1
+        )
 
 
 class OpsImpl(Enum):

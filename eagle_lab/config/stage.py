@@ -65,6 +65,8 @@ def stage(root: Path, kind: str, name: str, key: dict[str, Any]) -> Iterator[Sta
         if file.exists():
             work.manifest = read_json(file)
             work.reused = True
+            if not isinstance(work.manifest, dict):
+                raise LabError(f"{file}: not a manifest. Remove {path} to redo the stage.")
             if work.manifest.get("digest") != work.digest:
                 raise LabError(
                     f"{file}: its digest {work.manifest.get('digest')} is not that of this configuration "

@@ -176,6 +176,10 @@ def acceptance(launch: Launch, requests: list[dict[str, Any]]) -> dict[str, Any]
     verify step is a ServingFault.
     """
     if launch.spec.kind is SpecKind.none:
+        if any(r["verify_ct"] for r in requests):
+            raise ServingFault(
+                "spec=none, but the server verifies drafts: it speculates. State the spec that it runs, or restart it."
+            )
         own = {"accept_length": 1.0, "accept_length_low": 1.0, "accept_length_high": 1.0}
         return {**own, "accept_length_per_request": 1.0, "histogram": [], "survival": [], "conditional": []}
     try:

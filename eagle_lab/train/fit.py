@@ -36,7 +36,7 @@ from eagle_lab.target.model import TargetModel
 from eagle_lab.train.callbacks import MetricsFile, progress
 from eagle_lab.train.feed import Feed, supervised
 from eagle_lab.train.metrics import StepCounts
-from eagle_lab.train.module import HeadModule
+from eagle_lab.train.module import HeadModule, build_optimizer
 from eagle_lab.train.schedule import Plan, Steps, plan
 
 HEAD_FILE = "head.safetensors"
@@ -97,8 +97,16 @@ def sample(feed: Feed, dataset: Dataset, target: TargetModel) -> dict[str, Tenso
     return {"aux": feed.states([index])[0].aux, "embeds": target.embed_weight[ids]}
 
 
+def check_settings(config: Config) -> None:
+    """Raises LabError for an accelerator that is not there and an optimiser that refuses its arguments."""
+    compute_device(config)
+    build_optimizer(config.optim.optimizer, [torch.nn.Parameter(torch.zeros(1))])
+
+
 def compute_device(config: Config) -> torch.device:
     wanted = config.trainer.accelerator
+    if wanted not in ("auto", "cpu", "gpu", "cuda"):
+        raise LabError(f"trainer.accelerator={wanted}: auto, cpu or gpu is wanted.")
     if wanted in ("gpu", "cuda") and not torch.cuda.is_available():
         raise LabError(f"trainer.accelerator={wanted}: torch sees no GPU here. Use trainer.accelerator=cpu.")
     return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")

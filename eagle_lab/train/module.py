@@ -52,6 +52,11 @@ class HeadModule(L.LightningModule):
 
     def training_step(self, batch: Batch, _: int) -> Tensor:
         loss, counts = self.forward_steps(batch)
+        if not torch.isfinite(loss):
+            raise LabError(
+                f"training: the loss is {float(loss)} at step {self.global_step}. Lower optim.optimizer.lr; the last "
+                "checkpoint is kept."
+            )
         self.log("train/loss", loss.detach(), batch_size=1, prog_bar=True)
         self.log_dict({f"train/{k}": v for k, v in counts.summary().items()}, batch_size=1)
         return loss
@@ -87,6 +92,8 @@ def build_optimizer(config: dict[str, Any], parameters: Any) -> torch.optim.Opti
     module, _, name = path.rpartition(".")
     if module != "torch.optim" or not hasattr(torch.optim, name):
         raise LabError(f"optim.optimizer._target_={path!r}: only torch.optim.* is allowed (torch.optim.AdamW).")
+    if "lr" not in kwargs:
+        raise LabError(f"optim.optimizer has no lr (it has {sorted(kwargs)}). Give it: optim.optimizer.lr=1e-4.")
     try:
         optimizer: torch.optim.Optimizer = getattr(importlib.import_module(module), name)(parameters, **kwargs)
     except (TypeError, ValueError) as e:

@@ -30,7 +30,7 @@ def launch(outputs: Path, heads: str) -> subprocess.CompletedProcess:
 
 
 def point(outputs: Path, head: str) -> Path:
-    (found,) = (outputs / "sweeps/sweep").glob(f"*head={head}*")
+    (found,) = (outputs / "plans/sweep").glob(f"*head={head}*")
     return found
 
 
@@ -80,7 +80,7 @@ def test_failures_are_named_and_keep_no_other_point_from_running_and_only_they_r
     assert "Traceback" in state(tmp_path, "bug")["traceback"]
     assert "5 of 6 points failed" in first.stderr
 
-    plan = json.loads((tmp_path / "sweeps/sweep/plan.json").read_text())
+    plan = json.loads((tmp_path / "plans/sweep/plan.json").read_text())
     assert plan["argv"][:2] == ["eagle-lab", "plan"]
     assert sorted(p["point"] for p in plan["points"]) == sorted(point(tmp_path, h).name for h in heads.split(","))
     assert len({p["digest"] for p in plan["points"]}) == 6
