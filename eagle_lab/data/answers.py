@@ -40,16 +40,6 @@ class Answered:
     """stop, length (cut at max_new_tokens) or given (from the source)."""
 
 
-def messages(conversation: Conversation, turn: int, answers: list[str]) -> list[dict[str, str]]:
-    """Chat messages up to and including user turn `turn`, with the answers before it."""
-    found = [{"role": "system", "content": conversation.system}] if conversation.system else []
-    for number, text in enumerate(conversation.turns[: turn + 1]):
-        found.append({"role": "user", "content": text})
-        if number < turn:
-            found.append({"role": "assistant", "content": answers[number]})
-    return found
-
-
 def regenerate(
     conversations: list[Conversation],
     file: Path,
@@ -71,7 +61,7 @@ def regenerate(
     for turn in range(max(len(c.turns) for c in conversations)):
         open_ = [c for c in open_ if turn < len(c.turns)]
         missing = [c for c in open_ if (c.id, turn) not in done]
-        prompts = {c.id: chat.prompt_ids(tokenizer, messages(c, turn, _texts(c, turn, done))) for c in missing}
+        prompts = {c.id: chat.prompt_ids(tokenizer, chat.messages(c, _texts(c, turn, done))) for c in missing}
         fitting = [c for c in missing if len(prompts[c.id]) + settings.max_new_tokens <= context_length]
         if fitting:
             done |= _ask(fitting, turn, [prompts[c.id] for c in fitting], file, client(), settings, seed)
@@ -149,7 +139,7 @@ def found_in_source(
         answers = conversation.answers or []
         dropped["turn without an answer in the source"] += len(conversation.turns) - len(answers)
         for turn, text in enumerate(answers):
-            asked = messages(conversation, turn, answers)
+            asked = chat.messages(conversation, answers[:turn])
             ids = _answer_ids(tokenizer, asked, text, eos_token_ids)
             if special & set(ids[:-1]):
                 dropped["answer with special tokens"] += 1

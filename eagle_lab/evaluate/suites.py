@@ -33,24 +33,16 @@ def load_suite(suite: Suite) -> Prompts:
     return Prompts(settings=suite, conversations=found, digest=digest(asked))
 
 
-def messages(conversation: Conversation, answers: list[str]) -> list[dict[str, str]]:
-    """The dialogue up to the user turn that comes after `answers`."""
-    said = [{"role": "system", "content": conversation.system}] if conversation.system else []
-    for turn, answer in zip(conversation.turns, answers, strict=False):
-        said += [{"role": "user", "content": turn}, {"role": "assistant", "content": answer}]
-    return [*said, {"role": "user", "content": conversation.turns[len(answers)]}]
-
-
 def first_prompts(prompts: Prompts, tokenizer: Any, count: int) -> list[list[int]]:
     """Token ids of the first turns of the first `count` conversations."""
-    return [chat.prompt_ids(tokenizer, messages(c, [])) for c in prompts.conversations[:count]]
+    return [chat.prompt_ids(tokenizer, chat.messages(c, [])) for c in prompts.conversations[:count]]
 
 
 def check_fits(prompts: Prompts, tokenizer: Any, context_length: int) -> None:
     """LabError, before any server starts, when a conversation with full-length answers would not fit the context."""
     new = prompts.settings.max_new_tokens
     for c in prompts.conversations:
-        longest = len(chat.prompt_ids(tokenizer, messages(c, [""] * (len(c.turns) - 1)))) + new * len(c.turns)
+        longest = len(chat.prompt_ids(tokenizer, chat.messages(c, [""] * (len(c.turns) - 1)))) + new * len(c.turns)
         if longest > context_length:
             raise LabError(
                 f"suite {prompts.settings.name}, prompt {c.id}: {len(c.turns)} turn(s) with answers of {new} tokens "
@@ -70,7 +62,7 @@ def ask(client: Client, tokenizer: Any, prompts: Prompts) -> list[dict[str, Any]
     rows: list[dict[str, Any]] = []
     for turn in range(max(len(c.turns) for c in prompts.conversations)):
         open_ = [c for c in prompts.conversations if len(c.turns) > turn]
-        asked = [chat.prompt_ids(tokenizer, messages(c, answers[c.id])) for c in open_]
+        asked = [chat.prompt_ids(tokenizer, chat.messages(c, answers[c.id])) for c in open_]
         done = client.generate(
             asked,
             max_new_tokens=settings.max_new_tokens,

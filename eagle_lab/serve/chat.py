@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle_lab.config.errors import LabError
+from eagle_lab.config.prompts import Conversation
 
 
 def load_tokenizer(path: Path) -> Any:
@@ -28,3 +29,11 @@ def prompt_ids(tokenizer: Any, turns_and_answers: list[dict[str, str]]) -> list[
     """Token ids of the messages ({"role", "content"}) with the generation prompt behind them."""
     ids = tokenizer.apply_chat_template(turns_and_answers, add_generation_prompt=True, tokenize=True, return_dict=False)
     return [int(i) for i in ids]
+
+
+def messages(conversation: Conversation, answers: list[str]) -> list[dict[str, str]]:
+    """The dialogue up to the user turn that comes after `answers`."""
+    said = [{"role": "system", "content": conversation.system}] if conversation.system else []
+    for turn, answer in zip(conversation.turns, answers, strict=False):
+        said += [{"role": "user", "content": turn}, {"role": "assistant", "content": answer}]
+    return [*said, {"role": "user", "content": conversation.turns[len(answers)]}]

@@ -5,10 +5,9 @@ import pytest
 
 from eagle_lab.config.errors import LabError, ServingFault
 from eagle_lab.config.schema import RowFormat, Source, SourceKind
-from eagle_lab.data.answers import messages
 from eagle_lab.data.build import build
 from eagle_lab.data.dataset import load
-from eagle_lab.serve.chat import prompt_ids
+from eagle_lab.serve.chat import messages, prompt_ids
 
 TOPICS = ["rivers", "hills", "lakes", "caves", "reefs", "dunes", "forests", "islands", "meadows", "marshes"]
 
@@ -28,7 +27,7 @@ def test_rows_are_the_served_prompt_and_the_returned_ids(client, configured, jso
     dataset = load(done.path)
     conversation = type("C", (), {"system": "Be brief", "turns": ["First question?", "And the second?"]})
     for row, turn, text, eos in zip(dataset.rows, (0, 1), ("one", "two words"), (True, False), strict=True):
-        asked = prompt_ids(tokenizer, messages(conversation, turn, ["one"]))
+        asked = prompt_ids(tokenizer, messages(conversation, ["one"][:turn]))
         assert asked in client.asked
         answer = tokenizer(text, add_special_tokens=False)["input_ids"] + ([target.eos_token_ids[0]] if eos else [])
         assert row.input_ids.dtype == np.int32

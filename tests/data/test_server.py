@@ -5,11 +5,10 @@ import json
 import pytest
 
 from eagle_lab.config.schema import Source, SourceKind
-from eagle_lab.data.answers import messages
 from eagle_lab.data.build import build
 from eagle_lab.data.contamination import words
 from eagle_lab.data.dataset import load
-from eagle_lab.serve.chat import prompt_ids
+from eagle_lab.serve.chat import messages, prompt_ids
 from eagle_lab.target.model import TargetModel
 
 pytestmark = pytest.mark.server
@@ -40,7 +39,7 @@ def test_self_written_and_given_prompts_are_answered_by_the_real_server(configur
     for turn in (0, 1):
         found = by_turn["1/two", turn]
         row = dataset.rows[found["row"]]
-        prompt = prompt_ids(tokenizer, messages(conversation, turn, [by_turn["1/two", 0]["answer"]]))
+        prompt = prompt_ids(tokenizer, messages(conversation, [by_turn["1/two", 0]["answer"]][:turn]))
         assert row.input_ids[: row.answer_start].tolist() == prompt
         # greedy by transformers: the server's ids are this target's own, the end-of-turn token included
         assert row.answer_ids.tolist() == model.greedy(prompt, len(row.answer_ids))

@@ -8,7 +8,8 @@ import pytest
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.prompts import Conversation
 from eagle_lab.config.schema import Suite
-from eagle_lab.evaluate.suites import ask, check_fits, first_prompts, load_suite, messages
+from eagle_lab.evaluate.suites import ask, check_fits, first_prompts, load_suite
+from eagle_lab.serve.chat import messages
 from tests.evaluate.conftest import FakeClient, FakeTokenizer
 
 
