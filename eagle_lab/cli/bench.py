@@ -18,6 +18,7 @@ def run(config: Config, out: Path) -> int:
     from eagle_lab.report.table import show
     from eagle_lab.report.write import conditions
     from eagle_lab.serve.launch import Launch
+    from eagle_lab.serve.process import sharing
     from eagle_lab.track.tracker import tracker
 
     prompts = load_suite(config.suite)
@@ -31,7 +32,7 @@ def run(config: Config, out: Path) -> int:
         launch = replace(launch, head=head.path)
         width = aux_width(head.path, target.hidden_size)
     out.mkdir(parents=True, exist_ok=True)
-    with tracker(config, out, "bench") as track:
+    with sharing(), tracker(config, out, "bench") as track:
         rows = bench_point(launch, subject, prompts, outputs(config), width)
         for row in rows:
             track.log_row(row)

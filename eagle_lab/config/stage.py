@@ -76,12 +76,13 @@ def stage(root: Path, kind: str, name: str, key: dict[str, Any]) -> Iterator[Sta
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds `path`/.lock; waits, and says so, while another process holds it."""
+def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
+    """Holds `path`/.lock, alone or `shared`; waits, and says so, while another process holds it otherwise."""
+    wanted = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with (path / ".lock").open("w") as f:
         try:
-            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(f, wanted | fcntl.LOCK_NB)
         except OSError:
             print(f"waiting for another process that works in {path}", file=sys.stderr, flush=True)
-            fcntl.flock(f, fcntl.LOCK_EX)
+            fcntl.flock(f, wanted)
         yield

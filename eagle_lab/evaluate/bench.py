@@ -66,6 +66,8 @@ def _against(baseline: Measurement, found: Measurement) -> dict[str, Any]:
     break_even_accept_length: one verify round costs as much as this many plain tokens, so at the measured cost this
     accept length would run at the baseline's speed.
     """
+    if "tok_s" not in found.row:  # not timed
+        return {}
     ratio = intervals.speed_ratio(found.row["prompts"], baseline.row["prompts"])
     base, own = baseline.row["tok_s"], found.row["tok_s"]
     return {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from eagle_lab.serve.process import serving
 
 FORMAT = 1
 """Raise it when what a row means changes: older measurements are then redone."""
-PLACES = ("host", "port", "start_timeout_s", "request_timeout_s")
+PLACES = ("host", "port", "start_timeout_s", "request_timeout_s", "stall_timeout_s")
 """Server settings that change no number."""
 WARM_UP_TOKENS = 16
 
@@ -116,7 +116,10 @@ def measure(
 def _run(work: Stage, launch: Launch, subject: Subject, prompts: Prompts, proof: dict[str, Any] | None) -> None:
     tokenizer = chat.load_tokenizer(launch.target)
     suites.check_fits(prompts, tokenizer, launch.server.context_length)
-    with serving(launch, work.path / "server.log") as client:
+    timed = prompts.settings.timed
+    # an untimed point may cost speed: its server is the one that its proof was taken on
+    launch = replace(launch, alone=timed, hidden_states=not timed and launch.head is not None)
+    with serving(launch, work.path / "server.log", keep=True) as client:
         write_json(work.path / "server_info.json", client.info())
         warm_up = suites.first_prompts(prompts, tokenizer, max(2, prompts.settings.concurrency))
         client.generate(warm_up, max_new_tokens=WARM_UP_TOKENS, concurrency=prompts.settings.concurrency)
@@ -127,7 +130,7 @@ def _run(work: Stage, launch: Launch, subject: Subject, prompts: Prompts, proof:
     row = {
         **describe(launch, subject, prompts, proof),
         **acceptance(launch, requests),
-        **speed(requests),
+        **(speed(requests) if timed else {}),
         "requests": len(requests),
         "completion_tokens": sum(len(r["token_ids"]) for r in requests),
         "prompts": intervals.per_prompt(requests),
@@ -139,7 +142,7 @@ def _run(work: Stage, launch: Launch, subject: Subject, prompts: Prompts, proof:
     }
     write_rows(work.path / "requests.jsonl", requests)
     write_rows(work.path / "rows.jsonl", [row])
-    work.finish({"spec": row["spec"], "accept_length": row["accept_length"], "tok_s": row["tok_s"]})
+    work.finish({"spec": row["spec"], "accept_length": row["accept_length"], "tok_s": row.get("tok_s")})
 
 
 def describe(launch: Launch, subject: Subject, prompts: Prompts, proof: dict[str, Any] | None) -> dict[str, Any]:

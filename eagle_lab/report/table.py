@@ -62,7 +62,7 @@ def columns(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
                 short(r.get("head_digest")),
                 _cell(r.get("aux_layers")) or "-",
                 "1" if plain else _with(r, "accept_length", "accept_length_low", "accept_length_high"),
-                number(r["tok_s"], 1),
+                number(r.get("tok_s"), 1),
                 "1 (baseline)" if plain else _with(r, "speedup", "speedup_low", "speedup_high"),
                 "-" if plain else number(r.get("break_even_accept_length")),
                 "-" if r.get("differing_prompts") is None else str(r["differing_prompts"]),

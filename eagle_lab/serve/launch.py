@@ -52,6 +52,8 @@ class Launch:
     """Let requests ask for hidden states (for the probe: it costs speed)."""
     target_digest: str | None = None
     """Compared with the one beside the head, where both are known."""
+    alone: bool = False
+    """No other server of ours on the GPU meanwhile: this one is timed."""
 
 
 def check(launch: Launch) -> None:

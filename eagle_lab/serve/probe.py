@@ -29,7 +29,7 @@ def probe(launch: Launch, aux_width: int, prompts: list[list[int]], log: Path) -
     aux_width: aux layers x hidden size. prompts: answered greedily one by one; their counters are in the proof, for
     `check_counters` on servers that return no hidden states.
     """
-    with serving(launch, log) as client:
+    with serving(launch, log, keep=True) as client:
         return examine(client, launch, aux_width, prompts)
 
 

@@ -38,7 +38,7 @@ class FakeServing:
     clock: itertools.count = field(default_factory=itertools.count)
 
     @contextmanager
-    def __call__(self, launch, log):
+    def __call__(self, launch, log, keep=False):
         self.launches.append(launch)
         log.write_text("started")
         yield FakeClient(self, launch)
