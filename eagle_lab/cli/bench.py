@@ -10,6 +10,7 @@ from eagle_lab.config.schema import Config, SpecKind
 
 def run(config: Config, out: Path) -> int:
     """Writes out/rows.jsonl: the baseline's row and, with speculation, the point's."""
+    from eagle_lab.cli.expectation import add_expectations
     from eagle_lab.cli.stages import head_stage, locate_target, outputs
     from eagle_lab.evaluate.bench import bench_point
     from eagle_lab.evaluate.heads import aux_width
@@ -25,7 +26,7 @@ def run(config: Config, out: Path) -> int:
     target = locate_target(config)
     subject = Subject(target=target.name, target_digest=target.digest)
     launch = Launch(target.path, config.server, config.spec, head=None, target_digest=target.digest)
-    width = 0
+    width, head = 0, None
     if config.spec.kind is not SpecKind.none:
         head = head_stage(config)
         subject = Subject(target.name, target.digest, str(head.path), head.digest, head.aux_layers or None)
@@ -34,6 +35,7 @@ def run(config: Config, out: Path) -> int:
     out.mkdir(parents=True, exist_ok=True)
     with sharing(), tracker(config, out, "bench") as track:
         rows = bench_point(launch, subject, prompts, outputs(config), width)
+        add_expectations(config, target, head, rows)
         for row in rows:
             track.log_row(row)
     write_rows(out / "rows.jsonl", rows)

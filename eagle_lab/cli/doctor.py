@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from eagle_lab.config.errors import LabError, ServingFault
-from eagle_lab.config.schema import Config, ServerKind, SpecKind
+from eagle_lab.config.errors import LabError
+from eagle_lab.config.schema import Config, SpecKind
 from eagle_lab.doctor.checks import Verdict, run_checks
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def _prompts(config: Config, target: LocatedTarget) -> list[list[int]]:
 
 def _replay(config: Config, target: LocatedTarget, head: ExportedHead, out: Path) -> str:
     """Serves greedily, replays the same tokens by our own head, compares every request's histogram."""
+    from eagle_lab.cli.expectation import judge_replay
     from eagle_lab.serve.launch import Launch
     from eagle_lab.serve.process import serving
 
@@ -93,32 +94,3 @@ def _replay(config: Config, target: LocatedTarget, head: ExportedHead, out: Path
         for ids, c in zip(prompts, done, strict=True)
     ]
     return judge_replay(config, target, head, requests)
-
-
-def judge_replay(config: Config, target: LocatedTarget, head: ExportedHead, requests: list[dict[str, Any]]) -> str:
-    """Raises ServingFault when the server accepted other drafts than our head predicts over the same tokens."""
-    import torch
-
-    from eagle_lab.doctor.replay import load_head, replay
-    from eagle_lab.evaluate.intervals import pooled_histogram
-    from eagle_lab.target.model import TargetModel
-    from eagle_lab.train.feed import document
-
-    steps = config.spec.num_steps
-    assert steps is not None
-    model = TargetModel(target, head.aux_layers, device="cpu", dtype="float32")
-    found = replay(
-        load_head(head.path, model.embed_weight),
-        requests,
-        steps,
-        lambda ids, start: document(model, ids, start, torch.device("cpu")),
-        model.greedy,
-    )
-    served, predicted = pooled_histogram(r.served for r in found), pooled_histogram(r.predicted for r in found)
-    text = f"{sum(r.equal for r in found)} of {len(found)} requests equal; served {served}, replayed {predicted}"
-    if config.server.kind is ServerKind.cpu and not all(r.equal for r in found):
-        raise ServingFault(
-            f"{text}. In float32 they must be equal: the server does not compute what was trained. Compare aux layers, "
-            "rope_parameters and the d2t of config.json and model.safetensors with the trained head's."
-        )
-    return text

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # raised when a change of code changes what a stage produces, so that older results are not taken for new ones
 TRAIN_FORMAT = 1
-EXPORT_FORMAT = 1
+EXPORT_FORMAT = 2
 # trainer settings that change how a run is watched, not what it produces
 WATCHING = ("checkpoint_every", "log_every", "num_threads")
 
@@ -119,6 +119,7 @@ def _export(trained: Stage, target: LocatedTarget, out: Path) -> dict[str, Any]:
         "vocab_size": target.vocab_size,
         "aux_layers": manifest["aux_layers"],
         "train_digest": trained.digest,
+        "held_out_cumulative": [v for k, v in manifest["metrics"].items() if k.startswith("cumulative_")],
     }
     write(out, load_file(trained.path / HEAD_FILE), shape, manifest["aux_layers"], target.config, facts)
     sample = load_file(trained.path / SAMPLE_FILE)

@@ -101,9 +101,11 @@ class Suite:
     seed: int = 0
     timed: bool = True
     """false = accept length only: such points run side by side and need one server start instead of two."""
+    replay: int = 16
+    """Requests of a greedy chain that our own head code replays afterwards, to tell serving from training; 0 = none."""
 
     def __post_init__(self) -> None:
-        at_least("suite", self, limit=1, max_new_tokens=1, temperature=0, concurrency=1)
+        at_least("suite", self, limit=1, max_new_tokens=1, temperature=0, concurrency=1, replay=0)
 
 
 class TrackKind(Enum):

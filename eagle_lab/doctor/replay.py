@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors.torch import load_file
 
@@ -59,6 +60,14 @@ def shape_of(export: Path) -> HeadShape:
         rms_norm_eps=c["rms_norm_eps"],
         rope_parameters=c["rope_parameters"],
     )
+
+
+def draftable(export: Path) -> npt.NDArray[np.bool_]:
+    """bool [V]: which of the target's tokens the head can draft; all of them without a t2d."""
+    tensors = load_file(export / "model.safetensors")
+    if "t2d" not in tensors:
+        return np.ones(read_json(export / "config.json")["vocab_size"], dtype=np.bool_)
+    return tensors["t2d"].numpy().astype(np.bool_)
 
 
 def load_head(export: Path, embed: torch.Tensor) -> Head:

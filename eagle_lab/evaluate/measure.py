@@ -33,6 +33,8 @@ FORMAT = 1
 """Raise it when what a row means changes: older measurements are then redone."""
 PLACES = ("host", "port", "start_timeout_s", "request_timeout_s", "stall_timeout_s")
 """Server settings that change no number."""
+NO_NUMBERS = ("path", "format", "field", "limit", "replay")
+"""Suite settings that say where the prompts are (their digest counts) or what is done afterwards."""
 WARM_UP_TOKENS = 16
 
 
@@ -103,7 +105,7 @@ def measure(
     ServingFault.
     The directory root/measurements/SPEC-DIGEST holds rows.jsonl, requests.jsonl, server.log and server_info.json.
     """
-    settings = {k: v for k, v in plain(prompts.settings).items() if k not in ("path", "format", "field", "limit")}
+    settings = {k: v for k, v in plain(prompts.settings).items() if k not in NO_NUMBERS}
     key = {**identity(launch, subject), "suite": prompts.digest, "settings": settings}
     with stage(root, "measurements", label(launch.spec), key) as work:
         if work.manifest is None:

@@ -14,6 +14,7 @@ COLUMNS = (
     *("itl_p50", "itl_p95", "itl_p99", "differing_prompts", "requests", "completion_tokens"),
     *("head_digest", "aux_layers", "target", "target_digest", "suite", "suite_digest", "max_new_tokens"),
     *("temperature", "concurrency", "server_kind", "dtype", "hardware", "sglang_version"),
+    *("proxy_accept_length", "replayed_accept_length", "replayed_equal", "replayed_requests", "coverage"),
     *("measurement", "fingerprint", "baseline_fingerprint", "probe"),
 )
 """Columns of summary.csv, in order; the first twelve are a promise to scripts."""

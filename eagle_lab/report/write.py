@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle_lab.config.files import write_text
+from eagle_lab.report.diagnosis import alarm, note, promises
 from eagle_lab.report.load import Results, condition, load
 from eagle_lab.report.plots import plots
 from eagle_lab.report.table import columns, csv_text, interval, markdown, number, positions, short, show
@@ -41,6 +42,10 @@ def report(directory: Path, compare: Compare | None = None) -> Path:
     for group in groups:
         show(group, conditions(group[0]))
         _say(verdict(group))
+        for row in group:
+            for line in [*alarm(row), note(row)]:
+                if line:
+                    _say(line)
     for point, state, reason in results.failed:
         _say(f"{state.upper()}: {point}: {reason}")
     _say(f"report: {directory / 'report.md'}")
@@ -79,7 +84,7 @@ def markdown_text(
         header, cells = positions(group)
         if cells:
             parts += ["### Acceptance by draft position", markdown(header, cells)]
-        parts += _heads(group, compare) + _divergences(group)
+        parts += _promises(group) + _heads(group, compare) + _divergences(group)
     if results.failed:
         cells = [
             [f"`{point}`", state, " ".join(why.split()).replace("|", "\\|")] for point, state, why in results.failed
@@ -87,6 +92,15 @@ def markdown_text(
         parts += ["## Points without a result", markdown(["point", "state", "reason"], cells)]
     parts += _origin(results)
     return "\n\n".join(parts) + "\n"
+
+
+def _promises(group: list[dict[str, Any]]) -> list[str]:
+    """Training proxy, replay and served acceptance side by side, with the alarms."""
+    header, cells = promises(group)
+    if not cells:
+        return []
+    said = [line for r in group for line in [*alarm(r), note(r)] if line]
+    return ["### Promised and served", markdown(header, cells), *said]
 
 
 def _heads(group: list[dict[str, Any]], compare: Compare | None) -> list[str]:
@@ -108,11 +122,12 @@ def _divergences(group: list[dict[str, Any]]) -> list[str]:
             short(r["head_digest"]),
             str(d["prompt"]),
             *(str(d[k]) for k in ("turn", "position", "expected", "found")),
+            number(d.get("gap_ulps"), 1),
         ]
         for r in group
         for d in r.get("divergences") or []
     ]
-    header = ["spec", "head", "prompt", "turn", "token", "plain decoding", "this point"]
+    header = ["spec", "head", "prompt", "turn", "token", "plain decoding", "this point", "gap in ulps"]
     return ["### Greedy answers that differ from plain decoding", markdown(header, cells)] if cells else []
 
 

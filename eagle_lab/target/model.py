@@ -87,6 +87,14 @@ class TargetModel:
         }
 
     @torch.no_grad()
+    def next_logits(self, ids: list[int]) -> Tensor:
+        """[V] after these tokens, in the model's dtype."""
+        last = self.decoder(input_ids=torch.tensor([ids], device=self.device), use_cache=False).last_hidden_state
+        self._streams.clear()
+        logits: Tensor = self.model.get_output_embeddings()(last[0, -1])
+        return logits
+
+    @torch.no_grad()
     def greedy(self, prompt_ids: list[int], n: int) -> list[int]:
         """n tokens, each the most likely one, end tokens included: the reference for lossless serving."""
         ids = torch.tensor([prompt_ids], device=self.device)

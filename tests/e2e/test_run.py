@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from eagle_lab.cli.doctor import judge_replay
+from eagle_lab.cli.expectation import judge_replay
 from eagle_lab.cli.stages import given_head, locate_target
 from eagle_lab.config import load
 from eagle_lab.config.files import read_jsonl
