@@ -145,7 +145,7 @@ def _sweep(verb: str, directory: Path, composed: list[tuple[list[str], Config]])
     from eagle_lab.sweep.points import name_points
 
     failed = execute(directory, name_points(directory, verb, composed))
-    if verb in ("run", "bench"):
+    if verb in ("run", "bench") and not composed[0][1].dry_run:
         from eagle_lab.cli.report import write
 
         write(directory)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from eagle_lab.sweep import failures
 from eagle_lab.sweep.jobs import Estimate, Job, jobs, with_baselines
-from eagle_lab.sweep.plan import plan
+from eagle_lab.sweep.plan import is_done, plan
 from eagle_lab.sweep.points import Point
 from eagle_lab.sweep.status import set_status, status
 
@@ -33,12 +33,25 @@ def execute(sweep: Path, points: list[Point]) -> list[Path]:
     """
     config = points[0].config
     points = with_baselines(sweep, points)
+    if config.dry_run:
+        _show(jobs(points))
+        return []
     todo = plan(sweep, points, config.replan)
     _Executor(jobs(todo), len(todo), config.jobs).run()
     failed = [p.directory for p in points if status(p.directory)["state"] != "done"]
     if failed:
         print(f"{len(failed)} of {len(points)} points failed; the same command runs them again.", file=sys.stderr)
     return failed
+
+
+def _show(planned: list[Job]) -> None:
+    for number, job in enumerate(planned, 1):
+        how = "alone" if job.timed else "side by side"
+        print(f"job {number} of {len(planned)}, {how}:")
+        for point in job.points:
+            done = " (done)" if is_done(point) else ""
+            added = " (baseline, added)" if point.baseline else ""
+            print(f"  {point.directory}{added}{done}")
 
 
 class _Executor:

@@ -35,8 +35,7 @@ def plan(sweep: Path, points: list[Point], replan: bool) -> list[Point]:
         _check_same(file, read_json(file), facts)
     todo = []
     for point in points:
-        was = status(point.directory)
-        if was["state"] == "done" and was.get("digest") == point.digest:
+        if is_done(point):
             print(f"done already: {point.directory}", flush=True)
             continue
         point.directory.mkdir(parents=True, exist_ok=True)
@@ -46,6 +45,11 @@ def plan(sweep: Path, points: list[Point], replan: bool) -> list[Point]:
     sweep.mkdir(parents=True, exist_ok=True)
     write_json(file, facts)
     return todo
+
+
+def is_done(point: Point) -> bool:
+    was = status(point.directory)
+    return was["state"] == "done" and was.get("digest") == point.digest
 
 
 def _check_same(file: Path, was: Any, now: dict[str, Any]) -> None:
