@@ -90,7 +90,7 @@ def server(monkeypatch) -> FakeServing:
 
     def probe(launch, aux_width, prompts, log):
         fake.calls.append(("probe", launch.hidden_states, aux_width, prompts))
-        return {"captured_width": aux_width}
+        return {"captured_width": aux_width, "counters": []}
 
     monkeypatch.setattr(bench_module, "probe", probe)
     monkeypatch.setattr(measure_module, "check_counters", lambda client, proof: fake.calls.append(("counters", proof)))
