@@ -156,9 +156,7 @@ def numbered_rows(
         try:
             row = json.loads(line)
         except ValueError as e:
-            raise LabError(f"{path}, line {number}: not JSON ({e}). {fix}".rstrip()) from e
+            raise LabError(f"{path}, line {number}: not JSON ({e}). {fix}") from e
         if not isinstance(row, dict):
-            raise LabError(
-                f"{path}, line {number}: {type(row).__name__} found, a JSON object is wanted. {fix}".rstrip()
-            )
+            raise LabError(f"{path}, line {number}: {type(row).__name__} found, a JSON object is wanted. {fix}")
         yield number, row

@@ -14,6 +14,7 @@ ROW: dict[str, Any] = {
     **dict.fromkeys(("concurrency", "max_new_tokens", "requests"), int),
     **dict.fromkeys(("temperature", "accept_length", "tok_s"), float),
     **{"survival": list[float], "conditional": list[float | None], "prompts": dict[str, list[float]]},
+    # what admits None may be absent: it is not known then
     **dict.fromkeys(("num_steps", "eagle_topk", "num_draft_tokens"), int | None),
     **dict.fromkeys(("accept_length_low", "accept_length_high", "baseline_tok_s", "speedup"), float | None),
     **dict.fromkeys(("speedup_low", "speedup_high", "break_even_accept_length"), float | None),
@@ -28,18 +29,14 @@ REQUEST: dict[str, Any] = {
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a rows.jsonl, at least one; what a row does not know is None in it.
-
-    Raises LabError with file and line for a row that no measurement has written.
-    """
+    """The rows of a rows.jsonl, at least one. LabError with file and line for a row that no measurement has written."""
     fix = f"`eagle-lab bench` did not write it so: remove {path.parent} and measure again."
-    rows = []
-    for row in read_jsonl(path, ROW, fix):
+    rows = read_jsonl(path, ROW, fix)
+    if not rows:
+        raise LabError(f"{path}: no row in it. {fix}")
+    for row in rows:
         if row["spec"] != "none":
             check_fields(row, SPECULATING, f"{path}, row {row['spec']}", fix)
-        rows.append({**{name: None for name in ROW if name not in row}, **row})
-    if not rows:
-        raise LabError(f"{path}: no row in it. {fix[0].upper() + fix[1:]}")
     return rows
 
 

@@ -1,8 +1,9 @@
 """A stage is a directory named by the digest of everything that decides its content.
 
 `manifest.json` is written last, by rename: a directory with a manifest is done, one without is work in progress that
-the next run takes up. The manifest has size and digest of every file beside it, and no stage is reused before they are
-compared: a full disk or an editor may have been at them since. A lock that the kernel drops when its holder dies keeps two runs out of one directory.
+the next run takes up. The manifest has size and digest of every file beside it, which are compared before the stage is
+reused: a full disk or an editor may have been at them since. A lock that the kernel drops when its holder dies keeps
+two runs out of one directory.
 """
 
 from __future__ import annotations

@@ -61,8 +61,9 @@ def load(directory: Path) -> dict[str, Tensor]:
 def _unpickled(file: Path) -> dict[str, Any]:
     try:
         found = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
-    except (RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as e:
-        raise LabError(f"{file}: not a whole file of weights ({str(e).splitlines()[0]:.200}). {AGAIN}") from e
+    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as e:
+        why = next(iter(str(e).splitlines()), type(e).__name__)
+        raise LabError(f"{file}: not a whole file of weights ({why}). {AGAIN}") from e
     if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
         raise LabError(f"{file}: no name -> tensor table is in it. {AGAIN}")
     return found

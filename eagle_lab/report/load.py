@@ -8,7 +8,7 @@ from typing import Any
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.files import check_fields, read_json
-from eagle_lab.config.rows import read_rows
+from eagle_lab.config.rows import ROW, read_rows
 
 
 @dataclass
@@ -47,7 +47,7 @@ def load(directory: Path) -> Results:
             continue
         if (point / "rows.jsonl").exists():
             for row in read_rows(point / "rows.jsonl"):
-                by_fingerprint.setdefault(row["fingerprint"], row)
+                by_fingerprint.setdefault(row["fingerprint"], {**dict.fromkeys(ROW), **row})
     if not by_fingerprint and not found.failed:
         raise LabError(f"{directory}: no rows.jsonl and no sweep points there. `eagle-lab bench` or `run` writes them.")
     found.rows = sorted(by_fingerprint.values(), key=order)

@@ -204,13 +204,15 @@ def quiet() -> None:
 def newest(checkpoints: Path) -> str | None:
     """The whole checkpoint with the most steps; one that is torn is put aside, out loud."""
     found = sorted(checkpoints.glob("step=*.ckpt"), key=lambda p: int(p.stem.split("=")[1].split("-")[0]))
+    torn = []
     while found and not _whole(found[-1]):
-        torn = found.pop()
-        torn.rename(torn.with_suffix(".torn"))
-        goes_on = (
-            f"goes on from {found[-1].name}" if found else "starts again from step 0: no other checkpoint is there"
-        )
-        print(f"{torn}: not a whole checkpoint (now {torn.stem}.torn); training {goes_on}", file=sys.stderr)  # noqa: T201
+        torn.append(found.pop())
+    for checkpoint in torn:
+        aside = checkpoint.rename(checkpoint.with_suffix(".torn"))
+        print(f"{checkpoint}: not a whole checkpoint; put aside as {aside.name}", file=sys.stderr)  # noqa: T201
+    if torn:
+        where = f"goes on from {found[-1].name}" if found else "starts again from step 0: no other checkpoint is there"
+        print(f"training {where}", file=sys.stderr)  # noqa: T201
     return str(found[-1]) if found else None
 
 

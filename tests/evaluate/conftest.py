@@ -120,6 +120,8 @@ def launch(tmp_path) -> Launch:
     head.mkdir()
     config = {
         "architectures": ["LlamaForCausalLMEagle3"],
+        "hidden_size": 64,
+        "vocab_size": 512,
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 3, 4]},
     }
     (head / "config.json").write_text(json.dumps(config))
