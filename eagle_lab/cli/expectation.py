@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eagle_lab.config.errors import LabError, ServingFault
-from eagle_lab.config.files import read_json, read_jsonl
+from eagle_lab.config.model_config import read_export
+from eagle_lab.config.rows import read_requests
 from eagle_lab.config.schema import Config, ServerKind, SpecKind
 from eagle_lab.config.stage import stage
 
@@ -35,13 +36,12 @@ def add_expectations(
     if config.suite.replay and config.spec.kind is SpecKind.chain and head.aux_layers:
         row |= _replayed(config, target, head, row, measurements)
     if config.server.kind is ServerKind.gpu and row.get("divergences"):
-        _check_ties(config, target, row, read_jsonl(measurements / base["measurement"] / "requests.jsonl"))
+        _check_ties(config, target, row, _requests(measurements, base))
 
 
 def _promised(config: Config, head: ExportedHead) -> dict[str, Any]:
     """The training proxy that the exporter wrote down, cut to the steps that are drafted."""
-    facts = read_json(head.path / "export.json") if (head.path / "export.json").exists() else {}
-    cumulative = (facts.get("held_out_cumulative") or [])[: config.spec.num_steps]
+    cumulative = (read_export(head.path).get("held_out_cumulative") or [])[: config.spec.num_steps]
     if not cumulative:
         return {}
     return {"proxy_survival": cumulative, "proxy_accept_length": 1 + sum(cumulative)}
@@ -56,7 +56,7 @@ def _replayed(
     key = {"format": FORMAT, "measurement": row["fingerprint"], "head": head.digest, "requests": config.suite.replay}
     with stage(measurements / row["measurement"], "replay", row["spec"], key) as work:
         if work.manifest is None:
-            requests = read_jsonl(measurements / row["measurement"] / "requests.jsonl")
+            requests = _requests(measurements, row)
             found = replay_requests(config, target, head, requests[: config.suite.replay])
             served, predicted = (_per_prompt(found, which) for which in ("served", "predicted"))
             difference = intervals.accept_length_difference(served, predicted)
@@ -76,6 +76,10 @@ def _replayed(
             )
         assert work.manifest is not None
         return {k: v for k, v in work.manifest.items() if k.startswith("replayed_") or k == "coverage"}
+
+
+def _requests(measurements: Path, row: dict[str, Any]) -> list[dict[str, Any]]:
+    return read_requests(measurements / row["measurement"] / "requests.jsonl", row["requests"])
 
 
 def _per_prompt(found: Sequence[Replayed], which: str) -> dict[str, list[float]]:

@@ -15,8 +15,9 @@ from typing import Any
 
 from eagle_lab.config.digest import plain
 from eagle_lab.config.errors import LabError, ServingFault
-from eagle_lab.config.files import read_jsonl, write_json, write_text
+from eagle_lab.config.files import write_json, write_text
 from eagle_lab.config.provenance import provenance
+from eagle_lab.config.rows import read_requests, read_rows
 from eagle_lab.config.schema import Server, ServerKind, Spec, SpecKind
 from eagle_lab.config.stage import Stage, stage
 from eagle_lab.evaluate import intervals, suites
@@ -110,9 +111,8 @@ def measure(
     with stage(root, "measurements", label(launch.spec), key) as work:
         if work.manifest is None:
             _run(work, launch, subject, prompts, proof)
-        return Measurement(
-            row=read_jsonl(work.path / "rows.jsonl")[0], requests=read_jsonl(work.path / "requests.jsonl")
-        )
+        row = read_rows(work.path / "rows.jsonl")[0]
+        return Measurement(row, read_requests(work.path / "requests.jsonl", row["requests"]))
 
 
 def _run(work: Stage, launch: Launch, subject: Subject, prompts: Prompts, proof: dict[str, Any] | None) -> None:

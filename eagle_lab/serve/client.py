@@ -64,7 +64,13 @@ class Client:
 
     def info(self) -> dict[str, Any]:
         """/server_info: the server's arguments, version and internal_states."""
-        return self._call("GET", "/server_info").json()
+        try:
+            found = self._call("GET", "/server_info").json()
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ServingFault(f"{self.base_url}/server_info: a JSON object is wanted. No SGLang server answers there.")
+        return found
 
     def healthy(self) -> bool:
         """Whether /health answers 200 by now; the server generates a token for it (0.5 s or more)."""

@@ -20,6 +20,7 @@ from eagle_lab.config.schema import ServerKind
 from eagle_lab.config.stage import locked
 from eagle_lab.serve.client import Client
 from eagle_lab.serve.launch import Launch, argv, command_line, environment
+from eagle_lab.serve.running import check_running
 
 WARDEN = Path(__file__).resolve().parent / "warden.py"
 PORTS = range(20_000, 32_768)
@@ -107,6 +108,7 @@ def _started(launch: Launch, log: Path) -> Iterator[Client]:
         client = Client(str(server.url), server.request_timeout_s)
         if not client.healthy():
             raise ServingFault(f"server.url={server.url}: /health does not answer 200. Start that server first.")
+        check_running(client.info(), launch)
         yield client
         return
     port = server.port or free_port(server.host)

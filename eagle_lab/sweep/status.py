@@ -6,13 +6,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from eagle_lab.config.files import read_json, write_json
+from eagle_lab.config.files import check_fields, read_json, write_json
 
 
 def status(directory: Path) -> dict[str, Any]:
     """State new, planned, running, done, failed or interrupted, and facts."""
     file = directory / "status.json"
-    return read_json(file) if file.exists() else {"state": "new"}
+    if not file.exists():
+        return {"state": "new"}
+    found = read_json(file)
+    check_fields(found, {"state": str}, str(file), f"Remove {directory} to run the point again.")
+    return found
 
 
 def set_status(directory: Path, state: str, **facts: Any) -> None:

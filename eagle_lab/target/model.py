@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from eagle_lab.config.errors import LabError
@@ -125,7 +126,8 @@ def _load(located: LocatedTarget, dtype: str) -> nn.Module:
         )
     try:
         model: nn.Module = cls.from_pretrained(located.path, dtype=getattr(torch, dtype))
-    except (OSError, ValueError, ImportError) as e:
+    # RuntimeError: weights of other sizes than config.json says
+    except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as e:
         raise LabError(f"target {located.name}: {located.path} does not load as {located.architecture} ({e}).") from e
     return model
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -15,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from eagle_lab.config.errors import LabError, ServingFault
-from eagle_lab.config.schema import Server, ServerKind
+from eagle_lab.config.schema import ServerKind
 from eagle_lab.serve import process as process_module
 from eagle_lab.serve.process import PORTS, free_port, is_free, members, serving, sharing
+from tests.fake_sglang import info_of
 
 # answers /health like SGLang; {behaviour} comes first. Its child and itself ignore SIGTERM, the child outlives it
 FAKE = """
@@ -30,18 +32,18 @@ print("loading weights", os.environ.get("SGLANG_SIMULATE_ACC_LEN", "unset"), flu
 {behaviour}
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        self.send_response(200); self.end_headers()
+        self.send_response(200); self.end_headers(); self.wfile.write({info!r})
 http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 """
 
 
 @pytest.fixture
-def fake(monkeypatch, tmp_path):
+def fake(plain, monkeypatch, tmp_path):
     """Puts a fake server with this behaviour in SGLang's place."""
 
     def use(behaviour: str = "") -> None:
         script = tmp_path / "fake.py"
-        script.write_text(FAKE.format(behaviour=behaviour))
+        script.write_text(FAKE.format(behaviour=behaviour, info=json.dumps(info_of(plain)).encode()))
         monkeypatch.setattr(process_module, "argv", lambda launch, port: [sys.executable, str(script), str(port)])
 
     return use
@@ -166,7 +168,7 @@ def test_a_given_port_is_used(plain, fake, group, tmp_path):
 def test_a_running_server_is_used_and_left_running(plain, fake, group, tmp_path):
     fake()
     with serving(plain, tmp_path / "log") as running:
-        attached = replace(plain, server=Server(kind=ServerKind.url, url=running.base_url))
+        attached = replace(plain, server=replace(plain.server, kind=ServerKind.url, url=running.base_url))
         with serving(attached, tmp_path / "unused") as client:
             assert client.base_url == running.base_url
         assert running.healthy()
