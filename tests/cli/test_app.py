@@ -72,7 +72,14 @@ def test_help_of_a_verb_lists_the_groups(tmp_path: Path) -> None:
         (["trian"], "no verb 'trian'. Did you mean 'train'?"),
         (["bench", "spec=chain"], "spec=chain needs spec.num_draft_tokens"),
         (["bench", "spec=bush"], "bush"),
-        (["bench", "no.such.key=1"], "no.such.key"),
+        (["bench", "server.hots=1"], "there is no key server.hots. Did you mean server.host?"),
+        (["bench", "name=ü"], "A name takes letters a-z"),
+        (["bench", "--multirun", "spec=glob(xyz*)"], "no points: nothing is matched by spec=glob(xyz*)."),
+        (["bench", "-m", "spec=chain", "spec.num_draft_tokens=range(5,5)"], "by spec.num_draft_tokens=range(5,5)."),
+        (["bench", "-m", "--cfg", "job"], "--multirun and --cfg exclude each other"),
+        (["bench", "--resolve"], "--resolve belongs to --cfg"),
+        (["--multirun", "target=tiny"], "no verb. Verbs: data, "),
+        (["--multirun", "trian"], "no verb 'trian'. Did you mean 'train'?"),
         (["bench", "+nonsense=1"], "nonsense"),
         (["bench", "trainer.max_steps=many"], "many"),
         (["bench", "suite=jsonl"], "no value for suite.name"),
@@ -88,7 +95,14 @@ def test_user_errors_are_one_paragraph_and_exit_2(args: list[str], says: str, tm
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stderr.startswith("eagle-lab: ")
-    assert not list(tmp_path.rglob("*.yaml"))
+    assert not list(tmp_path.rglob("config.yaml"))
+
+
+def test_flags_may_stand_before_the_verb(tmp_path: Path) -> None:
+    done = eagle_lab("--multirun", "plan", "target=smollm2_135m", "spec=chain_5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "num_draft_tokens 5" in done.stdout
+    assert len(list(tmp_path.glob("outputs/plans/plan/*/status.json"))) == 1
 
 
 def test_all_illegal_points_are_named_and_none_starts(tmp_path: Path) -> None:
