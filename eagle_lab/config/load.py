@@ -14,6 +14,7 @@ from eagle_lab.config import aux_layers
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.explain import NAME_RULE, explain
 from eagle_lab.config.files import write_text
+from eagle_lab.config.prompts import source_file, suite_file, suite_path
 from eagle_lab.config.schema import Config, OpsImpl, ServerKind, SpecKind, TargetKind
 
 
@@ -70,6 +71,7 @@ def check(c: Config) -> None:
             raise LabError(f"{key}={value!r} names a directory. {NAME_RULE}")
     if not c.data.sources:
         raise LabError("data.sources is empty: there is nothing to train on. Choose data=self_synth or data=jsonl.")
+    _files(c)
     if c.target.kind is TargetKind.hf and not (c.target.path or c.target.hub_id):
         raise LabError("target: neither a path nor a hub id. Use target=hf target.path=/models/mine (or org/name).")
     if facts.vocab_size is not None and c.draft.vocab_size > facts.vocab_size:
@@ -104,6 +106,16 @@ def check(c: Config) -> None:
         )
     if c.ops.impl is OpsImpl.triton and c.trainer.accelerator == "cpu":
         raise LabError("ops=triton with trainer.accelerator=cpu: Triton kernels need a GPU. Use ops=auto.")
+
+
+def _files(c: Config) -> None:
+    """Every prompt file that the config names is there: the suite's would be missed after the training only."""
+    suite_path(c.suite.name, c.suite.path)
+    for name in c.data.decontaminate:
+        suite_file(name)
+    for source in c.data.sources:
+        if source.path is not None:
+            source_file(source.path)
 
 
 __all__ = ["check", "dump", "load", "load_file", "register"]

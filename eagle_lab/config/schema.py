@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 
 from omegaconf import MISSING
 
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.schema_serving import Server, ServerKind, Spec, SpecKind, Suite, Track, TrackKind
+from eagle_lab.config.schema_serving import Server, ServerKind, Spec, SpecKind, Suite, Track, TrackKind, TrackMode
 from eagle_lab.config.schema_training import (
     Answers,
     Capture,
@@ -59,6 +60,7 @@ __all__ = [
     "TargetKind",
     "Track",
     "TrackKind",
+    "TrackMode",
     "Trainer",
 ]
 
@@ -141,7 +143,18 @@ class Paths:
     outputs: str = "outputs"
     """Everything that a run writes, relative to the current folder."""
     cache: str = MISSING
-    """Converted targets and digests; shared by projects."""
+    """Converted targets and digests; shared by projects. A leading ~ is the home directory."""
+
+    def __post_init__(self) -> None:
+        for key in ("outputs", "cache"):
+            if not getattr(self, key):
+                raise LabError(f"paths.{key} is empty. Give a directory, paths.{key}=/some/directory.")
+        try:
+            self.cache = str(Path(self.cache).expanduser())
+        except RuntimeError as e:
+            raise LabError(
+                f"paths.cache={self.cache}: no home directory is known here. Set HOME, EAGLE_LAB_CACHE or paths.cache."
+            ) from e
 
 
 @dataclass

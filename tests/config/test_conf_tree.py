@@ -35,6 +35,14 @@ WITH = {
 }
 
 
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that WITH names."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("prompts.jsonl", "mine.jsonl"):
+        (tmp_path / name).touch()
+
+
 def test_how_many_there_are() -> None:
     """A config test that counts nothing may test nothing. Raise the number with the file that you add."""
     assert len(FILES) == 50

@@ -16,7 +16,7 @@ def test_rows_of_the_verb_make_the_report(server, suite, launch, tmp_path, monke
     config = Config(
         name="verb",
         spec=Spec(SpecKind.chain, num_draft_tokens=5),
-        server=Server(kind=ServerKind.cpu, dtype="float32"),
+        server=Server(kind=ServerKind.cpu, dtype="float32", attention_backend="intel_amx"),
         suite=suite,
         track=Track(kind=TrackKind.none),
         paths=Paths(outputs=str(tmp_path / "outputs"), cache=str(tmp_path)),
