@@ -42,7 +42,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
         raise LabError(f"{path}: cannot be read ({e.strerror}).") from e
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:  # brackets nested too deep
         raise LabError(f"{path}: not JSON ({e}).") from e
 
 
@@ -77,7 +77,9 @@ def numbered_rows(raw: bytes, path: Path) -> Iterator[tuple[int, dict[str, Any]]
             continue
         try:
             row = json.loads(line)
-        except ValueError as e:
+            if rb"\ud" in line.lower():  # half a surrogate pair is text that nobody can write or tokenise
+                json.dumps(row, ensure_ascii=False).encode()
+        except (ValueError, RecursionError) as e:
             raise LabError(f"{path}, line {number}: not JSON ({e}). One JSON object per line is wanted.") from e
         if not isinstance(row, dict):
             raise LabError(f"{path}, line {number}: {type(row).__name__} found, a JSON object is wanted.")
