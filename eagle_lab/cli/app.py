@@ -30,6 +30,9 @@ VERBS = {
     "run": "all of it: data, train, export, bench, report",
 }
 
+SERVING = ("run", "bench", "doctor")
+"""They always start a server; `serve` does with stay, `data`, `train` and `export` where answers are missing."""
+
 USAGE = """eagle-lab: train EAGLE-3 draft heads and prove how well they serve.
 
 usage: eagle-lab VERB [group=option] [key=value] [--multirun] [--cfg job] [--help]
@@ -140,6 +143,8 @@ def _compose(verb: str, rest: list[str]) -> int:
             f"the sweep has no points: nothing is matched by {', '.join(empty) or 'hydra.sweeper.params'}. "
             f"`eagle-lab {verb} --help` lists the options of each group."
         )
+    for _, config in composed:
+        _check_machine(verb, config)
     if multirun:
         return _sweep(verb, out, composed)
     return body(verb)(composed[0][1], out)
@@ -158,6 +163,14 @@ def _only_shows(argv: list[str]) -> bool:
     if args.resolve and not (args.cfg or args.help):
         raise LabError("--resolve belongs to --cfg job (or --help) and only there.")
     return bool(args.cfg or args.info or args.shell_completion)
+
+
+def _check_machine(verb: str, config: Config) -> None:
+    """LabError, before anything is made, when this machine cannot run the server that the verb is going to start."""
+    from eagle_lab.serve.process import check_machine
+
+    if verb in SERVING or (verb == "serve" and config.stay):
+        check_machine(config.server)
 
 
 def body(verb: str) -> Callable[..., int]:

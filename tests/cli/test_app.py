@@ -105,6 +105,41 @@ def test_flags_may_stand_before_the_verb(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("outputs/plans/plan/*/status.json"))) == 1
 
 
+@pytest.mark.parametrize(
+    "args", [("run",), ("bench", "-m", "spec=none,chain_5"), ("serve", "stay=true"), ("doctor", "spec=chain_5")]
+)
+def test_a_missing_gpu_is_missed_before_anything_is_made(
+    args: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    done = eagle_lab(*args, "server=gpu", "paths.cache=cache", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "torch sees 0 GPU(s) here. Use server=cpu" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert [p for p in tmp_path.rglob("*") if p.is_file() and p.name != "multirun.yaml"] == []
+
+
+def test_a_plan_for_a_gpu_needs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    done = eagle_lab("plan", "target=kimi_k2", "server=gpu", "spec=chain_5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "[2, 30, 58]" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("optim.optimizer.beta=1", "refuses {'lr': 0.0001, 'betas': [0.9, 0.95], 'weight_decay': 0.0, 'beta': 1}"),
+        ("optim.optimizer.lr=-1", "Invalid learning rate"),
+    ],
+)
+def test_a_plan_tries_the_optimiser(override: str, says: str, tmp_path: Path) -> None:
+    done = eagle_lab("plan", override, cwd=tmp_path)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_all_illegal_points_are_named_and_none_starts(tmp_path: Path) -> None:
     done = eagle_lab(
         "plan", "--multirun", "spec=chain", "spec.num_draft_tokens=1,5,-2", "target=smollm2_135m", cwd=tmp_path
