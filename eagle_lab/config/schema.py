@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 
 from omegaconf import MISSING
 
 from eagle_lab.config.errors import LabError
+from eagle_lab.config.paths import expanded
 from eagle_lab.config.schema_serving import Server, ServerKind, Spec, SpecKind, Suite, Track, TrackKind, TrackMode
 from eagle_lab.config.schema_training import (
     Answers,
@@ -149,12 +149,7 @@ class Paths:
         for key in ("outputs", "cache"):
             if not getattr(self, key):
                 raise LabError(f"paths.{key} is empty. Give a directory, paths.{key}=/some/directory.")
-        try:
-            self.cache = str(Path(self.cache).expanduser())
-        except RuntimeError as e:
-            raise LabError(
-                f"paths.cache={self.cache}: no home directory is known here. Set HOME, EAGLE_LAB_CACHE or paths.cache."
-            ) from e
+        self.cache = str(expanded("paths.cache", self.cache))
 
 
 @dataclass

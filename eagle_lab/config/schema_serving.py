@@ -46,8 +46,10 @@ class ServerKind(Enum):
 
 ATTENTION_BACKENDS = {
     ServerKind.cpu: ("intel_amx",),
-    ServerKind.gpu: ("triton", "flashinfer", "fa3", "fa4", "flashmla", "trtllm_mha", "trtllm_mla", "cutedsl_mla")
-    + ("tokenspeed_mla", "dsa", "nsa", "dsv4", "aiter"),
+    ServerKind.gpu: (
+        *("triton", "flashinfer", "fa3", "fa4", "flashmla", "trtllm_mha", "trtllm_mla", "cutedsl_mla"),
+        *("tokenspeed_mla", "dsa", "nsa", "dsv4", "aiter"),
+    ),
 }
 """Those that SGLang can draft with (srt/speculative/draft_utils.py)."""
 

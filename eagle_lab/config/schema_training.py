@@ -167,10 +167,10 @@ class Loss:
             raise LabError(f"loss.step_decay={self.step_decay}: a number above 0 is wanted, 0.8 or 1.0 say.")
 
 
-OPTIMIZERS = tuple(
-    f"torch.optim.{name}"
-    for name in ("AdamW", "Adam", "Adamax", "NAdam", "RAdam", "Adafactor", "SGD", "RMSprop", "Rprop", "Adagrad")
-    + ("Adadelta", "ASGD")
+OPTIMIZERS = (
+    *("torch.optim.AdamW", "torch.optim.Adam", "torch.optim.Adamax", "torch.optim.NAdam", "torch.optim.RAdam"),
+    *("torch.optim.Adafactor", "torch.optim.SGD", "torch.optim.RMSprop", "torch.optim.Rprop", "torch.optim.Adagrad"),
+    *("torch.optim.Adadelta", "torch.optim.ASGD"),
 )
 """Those that train dense parameters of any shape in one call per step: not SparseAdam, LBFGS and Muon."""
 

@@ -48,6 +48,8 @@ from eagle_lab.config.explain import explain
         ("server.num_threads=2", "server.num_threads=2: not with server=gpu"),
         ("paths.outputs=", "paths.outputs is empty"),
         ("paths.cache=", "paths.cache is empty"),
+        ('suite.path="~nobody-here/a.jsonl"', "suite.path=~nobody-here/a.jsonl: no such home directory is known"),
+        ('data.sources=[{path: "~nobody-here/a"}]', "data.sources.path=~nobody-here/a: no such home"),
     ],
 )
 def test_refused_at_load(composed: Callable[..., DictConfig], override: str, message: str) -> None:
@@ -56,7 +58,9 @@ def test_refused_at_load(composed: Callable[..., DictConfig], override: str, mes
     assert re.search(message, explain(e.value))
 
 
-@pytest.mark.parametrize("url", ["localhost:30000", "http://localhost", "http://h:x", "http://h:99999", "ftp://h:1", "x"])
+@pytest.mark.parametrize(
+    "url", ["localhost:30000", "http://localhost", "http://h:x", "http://h:99999", "ftp://h:1", "x"]
+)
 def test_a_url_that_no_server_can_have(composed: Callable[..., DictConfig], url: str) -> None:
     with pytest.raises(LabError, match=f"server.url={url}: http://host:port or https://host:port is wanted"):
         load.load(composed("run", "server=url", f"server.url={url}"))
@@ -68,7 +72,9 @@ def test_what_a_cpu_server_has_not(composed: Callable[..., DictConfig], setting:
         load.load(composed("run", "server=cpu", f"server.{setting}={value}"))
 
 
-def test_the_cache_is_in_the_home_directory(composed: Callable[..., DictConfig], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_in_the_home_directory(
+    composed: Callable[..., DictConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("EAGLE_LAB_CACHE", raising=False)
     monkeypatch.setenv("HOME", "/home/me")
     assert load.load(composed("run")).paths.cache == "/home/me/.cache/eagle_lab"
@@ -89,5 +95,7 @@ def test_no_home_directory(composed: Callable[..., DictConfig], monkeypatch: pyt
         raise KeyError(uid)
 
     monkeypatch.setattr(pwd, "getpwuid", nobody)
-    with pytest.raises(LabError, match="no home directory is known here. Set HOME, EAGLE_LAB_CACHE or paths.cache"):
+    with pytest.raises(
+        LabError, match=r"paths\.cache=~/\.cache/eagle_lab: no such home directory is known here\. Set HOME"
+    ):
         load.load(composed("run"))
