@@ -65,8 +65,8 @@ def known(lab: Lab) -> list[str]:
 
 def test_points_of_a_spec_share_a_server_and_a_killed_sweep_equals_an_unkilled_one(lab: Lab, known: list[str]) -> None:
     grid = ["spec=none,chain_3", "suite.max_new_tokens=12,24", "suite.limit=6", "suite.concurrency=2"]
-    killed_equals_unkilled(lab, "shared", "bench", *known, "--multirun", *grid)
-    rows = summary(lab.folder / "whole", "shared")
+    killed_equals_unkilled(lab, "two_lengths", "bench", *known, "--multirun", *grid)
+    rows = summary(lab.folder / "whole", "two_lengths")
     assert [(r["spec"], r["max_new_tokens"]) for r in rows] == [
         ("none", "12"),
         ("chain_3", "12"),
@@ -75,7 +75,7 @@ def test_points_of_a_spec_share_a_server_and_a_killed_sweep_equals_an_unkilled_o
     ]
     logs = sorted((lab.folder / "whole").glob("measurements/*/server.log"))
     assert sum(log.read_text().startswith("the server of ") for log in logs) == 2
-    plan = json.loads((lab.folder / "whole/sweeps/shared/plan.json").read_text())
+    plan = json.loads((lab.folder / "whole/sweeps/two_lengths/plan.json").read_text())
     assert len(plan["points"]) == 4
 
 
