@@ -87,9 +87,15 @@ class Suite:
 
     name: str = MISSING
     path: str | None = None
-    """JSONL file; null = the suite of this name shipped with eagle_lab."""
+    """JSONL or JSON file, may be gzipped; null = fetched from `source`, or the suite of this name shipped with
+    eagle_lab."""
+    source: str | None = None
+    """Public URL of the file, at a fixed revision; fetched once into paths.cache when `path` is null."""
     format: RowFormat = RowFormat.auto
     field: str | None = None
+    """The key that holds the user turn, in rows without messages, conversations or turns."""
+    category: str = "category"
+    """The key that holds the category of a row, where rows have one."""
     limit: int | None = None
     """First n prompts only; null = all."""
     max_new_tokens: int = 128
@@ -97,9 +103,10 @@ class Suite:
     concurrency: int = 1
     """Requests in flight."""
     seed: int = 0
+    """Of the server's sampling; changes nothing at temperature 0."""
 
     def __post_init__(self) -> None:
-        at_least("suite", self, limit=1, max_new_tokens=1, temperature=0, concurrency=1)
+        at_least("suite", self, limit=1, max_new_tokens=1, temperature=0, concurrency=1, seed=0)
 
 
 class TrackKind(Enum):
