@@ -66,15 +66,15 @@ def _against(baseline: Measurement, found: Measurement) -> dict[str, Any]:
     break_even_accept_length: one verify round costs as much as this many plain tokens, so at the measured cost this
     accept length would run at the baseline's speed.
     """
-    ratio = intervals.speed_ratio(found.row["prompts"], baseline.row["prompts"])
     base, own = baseline.row["tok_s"], found.row["tok_s"]
+    ratio = intervals.speedup(found.row, baseline.row)
     return {
         "baseline_tok_s": base,
         "baseline_fingerprint": baseline.row["fingerprint"],
         "speedup": own / base,
-        "speedup_per_user": ratio.value,
         "speedup_low": ratio.low,
         "speedup_high": ratio.high,
+        "speedup_per_user": found.row["tok_s_per_user"] / baseline.row["tok_s_per_user"],
         "break_even_accept_length": found.row["accept_length"] * base / own,
     }
 

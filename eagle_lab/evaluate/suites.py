@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from eagle_lab.config.digest import digest
@@ -10,7 +11,7 @@ from eagle_lab.config.errors import LabError
 from eagle_lab.config.prompts import Conversation, read_conversations, suite_path
 from eagle_lab.config.schema import Suite
 from eagle_lab.serve import chat
-from eagle_lab.serve.client import Client
+from eagle_lab.serve.client import Client, Completion
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ def load_suite(suite: Suite) -> Prompts:
             f"suite {suite.name}: concurrency={suite.concurrency}, max_new_tokens={suite.max_new_tokens}; at least 1 "
             "of each is needed."
         )
-    found = read_conversations(suite_path(suite.name, suite.path), suite.format, suite.field, suite.limit)
+    file = suite_path(suite.name, suite.path)
+    found = read_conversations(file, suite.format, suite.field, suite.limit, suite.category)
     asked = [[c.id, c.system, c.turns, c.category] for c in found]
     return Prompts(settings=suite, conversations=found, digest=digest(asked))
 
@@ -91,3 +93,28 @@ def ask(client: Client, tokenizer: Any, prompts: Prompts) -> list[dict[str, Any]
             )
     begin = min(row["started"] for row in rows)
     return [{**row, "started": row["started"] - begin} for row in rows]
+
+
+def traced(client: Client, prompts: Prompts, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The requests of `ask` with `correct_by_step`: asked once more, untimed, with a message after each verify step.
+
+    SGLang sends the counters with the last message only, so the lengths of the others tell what each step accepted.
+    Above temperature 0 that is another sample. None where messages were merged on their way.
+    """
+    settings = prompts.settings
+    done = client.generate(
+        [r["prompt_ids"] for r in requests],
+        max_new_tokens=settings.max_new_tokens,
+        temperature=settings.temperature,
+        concurrency=settings.concurrency,
+        every_step=True,
+    )
+    return [{**r, "correct_by_step": _correct_by_step(c)} for r, c in zip(requests, done, strict=True)]
+
+
+def _correct_by_step(done: Completion) -> list[int] | None:
+    if len(done.lengths) != done.verify_ct + 1:
+        return None
+    delivered = [after - before - 1 for before, after in pairwise(done.lengths)]
+    # the answer may end inside the last step; the counter knows all that the step accepted
+    return [*delivered[:-1], done.correct_drafts - sum(delivered[:-1])] if delivered else []

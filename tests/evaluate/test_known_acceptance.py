@@ -60,17 +60,23 @@ def point(tmp_path_factory):
     return launch, subject, prompts, root
 
 
-def expected(last: int) -> list[int]:
-    """Histogram of an answer of TOKENS tokens after a prompt that ends with `last`."""
-    histogram = [0] * (STEPS + 1)
-    at, written = last + 1, 1
-    while written < TOKENS:
+def rounds(last: int) -> list[int]:
+    """Correct drafts of each verify step of an answer of TOKENS tokens after a prompt that ends with `last`."""
+    found = []
+    at = last + 1
+    while at - last < TOKENS:
         correct = 0
         while correct < STEPS and (at + correct + 1) % SKIP:
             correct += 1
-        histogram[correct] += 1
-        at, written = at + correct + 1, written + correct + 1
-    return histogram
+        found.append(correct)
+        at += correct + 1
+    return found
+
+
+def expected(last: int) -> list[int]:
+    """Histogram of that answer."""
+    found = rounds(last)
+    return [found.count(k) for k in range(STEPS + 1)]
 
 
 def check(found: Measurement) -> None:
@@ -80,6 +86,7 @@ def check(found: Measurement) -> None:
         assert r["token_ids"] == list(range(last + 1, last + 1 + TOKENS)), "prompts are chosen so that nothing wraps"
         histograms.append(expected(last))
         assert intervals.pooled_histogram([r["histogram"], [0] * (STEPS + 1)]) == histograms[-1]
+        assert r["correct_by_step"] == rounds(last)
     pooled = intervals.pooled_histogram(histograms)
     steps, correct = sum(pooled), sum(k * n for k, n in enumerate(pooled))
     row = found.row
@@ -87,6 +94,8 @@ def check(found: Measurement) -> None:
     assert row["accept_length"] == 1 + correct / steps
     assert row["accept_length_low"] <= row["accept_length"] <= row["accept_length_high"]
     assert 1 + sum(row["survival"]) == pytest.approx(row["accept_length"])
+    assert [s["to"] for s in row["by_position"]] == [32, TOKENS]
+    assert row["drift_low"] <= row["drift"] <= row["drift_high"]
     assert row["requests"] == 7
     assert row["completion_tokens"] == 7 * TOKENS
 
@@ -108,3 +117,17 @@ def test_tree(point):
     launch, subject, prompts, root = point
     tree = replace(launch, spec=Spec(SpecKind.tree, STEPS, 4, 12))
     check(measure(tree, subject, prompts, root))
+
+
+def test_a_seed_decides_what_is_sampled(point):
+    launch, subject, prompts, root = point
+    plain = replace(launch, spec=Spec(), head=None)
+
+    def texts(seed: int, root) -> list[list[int]]:
+        # hot enough that the peaked logits of this target leave a choice
+        asked = replace(prompts, settings=replace(prompts.settings, temperature=20.0, seed=seed, concurrency=1))
+        return [r["token_ids"] for r in measure(plain, subject, asked, root).requests]
+
+    one = texts(1, root)
+    assert texts(1, root / "again") == one
+    assert texts(2, root) != one
