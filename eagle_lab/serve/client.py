@@ -196,7 +196,7 @@ async def _all_or_first_error(workers: list[Awaitable[None]]) -> None:
 
 
 def completion(answers: list[dict[str, Any]], started: float, first_token_s: float, total_s: float) -> Completion:
-    """Reads the messages of one /generate. Only the last has counters; their names differ in SGLang 0.5.15, .20, .23."""
+    """Reads the messages of one /generate; only the last has counters, whose names differ between SGLang versions."""
     answer = answers[-1]
     meta = answer["meta_info"]
     finish = meta["finish_reason"]
