@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -12,40 +11,46 @@ from eagle_lab.config.files import write_text
 from eagle_lab.report.diagnosis import alarm, note, promises
 from eagle_lab.report.load import Results, condition, load
 from eagle_lab.report.plots import plots
-from eagle_lab.report.table import columns, csv_text, interval, markdown, number, positions, short, show
-from eagle_lab.report.verdict import verdict
+from eagle_lab.report.seeds import Row, Statistics, pooled, spread
+from eagle_lab.report.table import (
+    along,
+    categories,
+    columns,
+    csv_text,
+    interval,
+    markdown,
+    number,
+    positions,
+    short,
+    show,
+)
+from eagle_lab.report.verdict import name, verdict
 
 LEGEND = (
     "Accept length: 1 + correct drafts / verify steps, pooled over all requests; in brackets its 95 % interval over "
     "prompts. tok/s: completion tokens per second of wall time while all request slots are busy. Speed-up: tok/s over "
-    "that of plain decoding with the same suite, concurrency and server; its interval is that of the speed per "
-    "request, paired by prompt, and does not hold the machine's own variation. Break-even at: the accept length at "
+    "that of plain decoding with the same suite, concurrency and server; its interval is that of the same ratio, both "
+    "resampled by the same prompts, and does not hold the machine's own variation. Break-even at: the accept length at "
     "which this point would run as fast as plain decoding. Differing prompts: greedy answers that are not those of "
     "plain decoding, token for token."
 )
 
-Compare = Callable[[dict[str, Any], dict[str, Any]], tuple[float, float | None, float | None]]
-"""(row, row) of the same prompts -> difference in accept length and its interval."""
 
-
-def report(directory: Path, compare: Compare | None = None) -> Path:
-    """Writes and prints the report of `directory`; returns report.md. LabError when there is nothing to report.
-
-    compare: how two heads at one spec are compared; without it that section is left out.
-    """
+def report(directory: Path, statistics: Statistics) -> Path:
+    """Writes and prints the report of `directory`; returns report.md. LabError when there is nothing to report."""
     results = load(directory)
-    groups = grouped(results.rows)
+    groups = [(rows, pooled(rows, statistics)) for rows in grouped(results.rows)]
     write_text(directory / "summary.csv", csv_text(results.rows))
-    drawn = [plots(g, directory / "plots", f"_{i}" if i > 1 else "") for i, g in enumerate(groups, 1)]
-    text = markdown_text(results, groups, [[p.relative_to(directory).as_posix() for p in d] for d in drawn], compare)
-    write_text(directory / "report.md", text)
-    for group in groups:
-        show(group, conditions(group[0]))
-        _say(verdict(group))
-        for row in group:
-            for line in [*alarm(row), note(row)]:
-                if line:
-                    _say(line)
+    drawn = [plots(p, directory / "plots", f"_{i}" if i > 1 else "") for i, (_, p) in enumerate(groups, 1)]
+    pictures = [[p.relative_to(directory).as_posix() for p in d] for d in drawn]
+    write_text(directory / "report.md", markdown_text(results, groups, pictures, statistics))
+    for rows, points in groups:
+        show(rows, conditions(rows[0]))
+        _say(verdict(points))
+        for row in rows:
+            for said in [*alarm(row), note(row)]:
+                if said:
+                    _say(said)
     for point, state, reason in results.failed:
         _say(f"{state.upper()}: {point}: {reason}")
     _say(f"report: {directory / 'report.md'}")
@@ -75,16 +80,26 @@ def conditions(row: dict[str, Any]) -> str:
 
 
 def markdown_text(
-    results: Results, groups: list[list[dict[str, Any]]], drawn: list[list[str]], compare: Compare | None
+    results: Results, groups: list[tuple[list[Row], list[Row]]], drawn: list[list[str]], statistics: Statistics
 ) -> str:
+    """groups: (rows, the same with seeds pooled) of each condition; drawn: their pictures."""
     parts = [f"# {results.name}", LEGEND] if groups else [f"# {results.name}"]
-    for group, pictures in zip(groups, drawn, strict=True):
-        parts += [f"## {conditions(group[0])}", f"**{verdict(group)}**", markdown(*columns(group))]
+    for (rows, points), pictures in zip(groups, drawn, strict=True):
+        parts += [f"## {conditions(rows[0])}", f"**{verdict(points)}**", markdown(*columns(rows))]
         parts += [f"![]({picture})" for picture in pictures]
-        header, cells = positions(group)
-        if cells:
-            parts += ["### Acceptance by draft position", markdown(header, cells)]
-        parts += _promises(group) + _heads(group, compare) + _divergences(group)
+        sections = {
+            "Seeds pooled": spread(points),
+            "Acceptance by draft position": positions(rows),
+            "Accept length by category": categories(rows),
+            "Accept length along the answer": along(rows),
+            "Promised and served": promises(rows),
+            "Compared": _compared(points, statistics),
+            "Greedy answers that differ from plain decoding": _divergences(rows),
+        }
+        for title, (header, cells) in sections.items():
+            if cells:
+                parts += [f"### {title}", markdown(header, cells)]
+        parts += [said for r in rows for said in [*alarm(r), note(r)] if said]
     if results.failed:
         cells = [
             [f"`{point}`", state, " ".join(why.split()).replace("|", "\\|")] for point, state, why in results.failed
@@ -94,41 +109,34 @@ def markdown_text(
     return "\n\n".join(parts) + "\n"
 
 
-def _promises(group: list[dict[str, Any]]) -> list[str]:
-    """Training proxy, replay and served acceptance side by side, with the alarms."""
-    header, cells = promises(group)
-    if not cells:
-        return []
-    said = [line for r in group for line in [*alarm(r), note(r)] if line]
-    return ["### Promised and served", markdown(header, cells), *said]
-
-
-def _heads(group: list[dict[str, Any]], compare: Compare | None) -> list[str]:
-    """Accept length of head against head at the same spec, paired by prompt."""
+def _compared(points: list[Row], statistics: Statistics) -> tuple[list[str], list[list[str]]]:
+    """Heads at one spec with each other, and the specs of one head with its fastest; paired by prompt."""
     cells = []
-    for a, b in combinations([r for r in group if r.get("head_digest")], 2):
-        if compare and a["spec"] == b["spec"] and a["head_digest"] != b["head_digest"]:
-            value, low, high = compare(a, b)
-            pair = f"{short(a['head_digest'])} - {short(b['head_digest'])}"
-            cells.append([a["spec"], pair, number(value), interval(low, high)])
-    header = ["spec", "heads", "difference in accept length", "95 %, paired by prompt"]
-    return ["### Heads compared", markdown(header, cells)] if cells else []
+    for a, b in _pairs([r for r in points if r["spec"] != "none"]):
+        length, speed = statistics.accept_length_difference(a["prompts"], b["prompts"]), statistics.speedup(a, b)
+        found = [f"{number(x.value)} ({interval(x.low, x.high)})" for x in (length, speed)]
+        cells.append([name(a), name(b), *found])
+    return ["a", "b", "accept length, a - b", "tok/s, a / b"], cells
 
 
-def _divergences(group: list[dict[str, Any]]) -> list[str]:
-    cells = [
-        [
-            r["spec"],
-            short(r["head_digest"]),
-            str(d["prompt"]),
-            *(str(d[k]) for k in ("turn", "position", "expected", "found")),
-            number(d.get("gap_ulps"), 1),
-        ]
-        for r in group
-        for d in r.get("divergences") or []
-    ]
+def _pairs(points: list[Row]) -> list[tuple[Row, Row]]:
+    heads = [(a, b) for a, b in combinations(points, 2) if a["spec"] == b["spec"]]
+    specs = []
+    for head in dict.fromkeys(r["head_digest"] for r in points):
+        own = [r for r in points if r["head_digest"] == head]
+        fastest = max(own, key=lambda r: r.get("tok_s") or 0)
+        specs += [(r, fastest) for r in own if r["spec"] != fastest["spec"]]
+    return heads + specs
+
+
+def _divergences(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     header = ["spec", "head", "prompt", "turn", "token", "plain decoding", "this point", "gap in ulps"]
-    return ["### Greedy answers that differ from plain decoding", markdown(header, cells)] if cells else []
+    cells = []
+    for r in rows:
+        for d in r.get("divergences") or []:
+            at = (str(d[k]) for k in ("turn", "position", "expected", "found"))
+            cells.append([r["spec"], short(r["head_digest"]), str(d["prompt"]), *at, number(d.get("gap_ulps"), 1)])
+    return header, cells
 
 
 def _origin(results: Results) -> list[str]:

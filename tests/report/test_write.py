@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from eagle_lab.config.errors import LabError
+from eagle_lab.evaluate import intervals
 from eagle_lab.report.load import load
 from eagle_lab.report.table import line, show
 from eagle_lab.report.write import report
@@ -19,7 +20,7 @@ def table(directory):
 
 
 def test_summary_has_the_promised_columns_first_and_one_row_per_point(sweep):
-    report(sweep)
+    report(sweep, intervals)
     assert (sweep / "summary.csv").read_text().startswith(",".join(PROMISED_COLUMNS) + ",")
     rows = table(sweep)
     assert [r["spec"] for r in rows] == ["none", "chain_2", "chain_5"], "the shared baseline once, then by tokens"
@@ -31,21 +32,21 @@ def test_summary_has_the_promised_columns_first_and_one_row_per_point(sweep):
 
 
 def test_same_rows_same_bytes_wherever_and_in_whatever_order(sweep, tmp_path):
-    report(sweep)
+    report(sweep, intervals)
     other = tmp_path / "elsewhere" / "grid"
     shutil.copytree(sweep, other, ignore=shutil.ignore_patterns("summary.csv", "report.md", "plots"))
     (other / "a_chain_5").rename(other / "zz")
     (other / "plan.json").write_text((other / "plan.json").read_text().replace("a_chain_5", "zz"))
-    report(other)
+    report(other, intervals)
     names = ["summary.csv", "report.md"]
     assert [(sweep / n).read_bytes() for n in names] == [(other / n).read_bytes() for n in names]
     first = [(sweep / n).read_bytes() for n in names]
-    report(sweep)
+    report(sweep, intervals)
     assert [(sweep / n).read_bytes() for n in names] == first
 
 
 def test_report_names_the_winner_the_failed_and_where_numbers_come_from(sweep, capsys):
-    text = report(sweep).read_text()
+    text = report(sweep, intervals).read_text()
     assert "**Use chain_5 (head hhhhhhhh): 1.30 x plain decoding (26.0 against 20.0 tok/s" in text
     assert "| `b_chain_9` | failed | the server \\| died. Look. |" in text
     assert "99.0" not in text, "rows of a point that has failed since are not shown"
@@ -63,20 +64,84 @@ def test_report_names_the_winner_the_failed_and_where_numbers_come_from(sweep, c
 
 def test_a_single_run_directory(tmp_path, make):
     make.put(tmp_path / "run", [make.baseline(), make.chain(5, 2.0, 30.0)], state=None)
-    text = report(tmp_path / "run").read_text()
+    text = report(tmp_path / "run", intervals).read_text()
     assert "eagle-lab bench spec=chain_5" in text
     assert [r["spec"] for r in table(tmp_path / "run")] == ["none", "chain_5"]
 
 
 def test_two_heads_are_told_apart_and_compared_by_prompt(tmp_path, make):
-    make.put(tmp_path / "heads/a", [make.baseline(), make.chain(5, 2.0, 30.0, head="a")])
-    make.put(tmp_path / "heads/b", [make.baseline(), make.chain(5, 2.5, 35.0, head="b")])
-    text = report(
-        tmp_path / "heads", compare=lambda a, b: (a["accept_length"] - b["accept_length"], -0.6, -0.4)
-    ).read_text()
+    make.put(tmp_path / "heads/a", [make.baseline(), make.chain(5, 2.5, 25.0, head="a")])
+    better = {"a": [15, 10, 50, 1.6], "b": [25, 10, 50, 1.6]}
+    make.put(tmp_path / "heads/b", [make.baseline(), make.chain(5, 3.0, 31.25, head="b", prompts=better)])
+    text = report(tmp_path / "heads", intervals).read_text()
     rows = table(tmp_path / "heads")
     assert [(r["spec"], r["head_digest"]) for r in rows] == [("none", ""), ("chain_5", "a" * 16), ("chain_5", "b" * 16)]
-    assert "| chain_5 | aaaaaaaa - bbbbbbbb | -0.50 | -0.60 to -0.40 |" in text
+    # by prompt 0.5 and 0.5 apart, 50 tokens in 2 against 1.6 seconds
+    one, other = "chain_5 (head aaaaaaaa)", "chain_5 (head bbbbbbbb)"
+    assert f"| {one} | {other} | -0.50 (-0.50 to -0.50) | 0.80 (0.80 to 0.80) |" in text
+
+
+def test_the_specs_of_a_head_are_compared_with_its_fastest(tmp_path, make):
+    longer = {"a": [30, 10, 50, 4], "b": [30, 10, 50, 4]}
+    rows = [
+        make.baseline(),
+        make.chain(2, 2.5, 25.0),
+        make.chain(5, 4.0, 12.5, prompts=longer),
+        make.chain(3, 2.5, 24.0),
+    ]
+    make.put(tmp_path / "specs", rows, state=None)
+    text = report(tmp_path / "specs", intervals).read_text()
+    compared = text[text.index("### Compared") : text.index("## Where the numbers")]
+    fastest = "chain_2 (head hhhhhhhh)"
+    assert f"| chain_3 (head hhhhhhhh) | {fastest} | 0.00 (0.00 to 0.00) | 0.96 (0.96 to 0.96) |" in compared
+    assert f"| chain_5 (head hhhhhhhh) | {fastest} | 1.50 (1.00 to 2.00) | 0.50 (0.50 to 0.50) |" in compared
+    assert compared.count(fastest) == 2
+
+
+def test_seeds_are_rows_of_their_own_and_pooled_for_the_verdict(tmp_path, make):
+    rows = []
+    for seed, (length, tok_s) in enumerate([(2.4, 20.0), (2.6, 30.0)]):
+        drawn = {"temperature": 0.7, "seed": seed}
+        rows.append(make.baseline(10.0, fingerprint=f"{seed}" * 16, **drawn))
+        prompts = {"a": [10 + 4 * seed, 10, 60, 3 - seed], "b": [14 + 4 * seed, 10, 60, 3 - seed]}
+        rows.append(make.chain(5, length, tok_s, base=10.0, prompts=prompts, **drawn) | {"fingerprint": f"f{seed}" * 8})
+    make.put(tmp_path / "seeds", rows, state=None)
+    text = report(tmp_path / "seeds", intervals).read_text()
+    assert [(r["spec"], r["seed"]) for r in table(tmp_path / "seeds")] == [
+        *(("none", "0"), ("none", "1"), ("chain_5", "0"), ("chain_5", "1"))
+    ]
+    # 120 tokens in 6 s and in 4 s; 56 correct drafts in 40 steps, by prompt 24 and 32 in 20 each
+    assert "| chain_5 | hhhhhhhh | 0 1 | 2.40 (2.20 to 2.60) | 0.141 | 24.0 | 7.071 |" in text
+    assert "| none | - | 0 1 | 1.00 (1.00 to 1.00) | 0.000 | 10.0 | 0.000 |" in text
+    assert "**Use chain_5 (head hhhhhhhh): 2.40 x plain decoding (24.0 against 10.0 tok/s" in text
+    assert "### Compared" not in text, "seeds are no points to choose between"
+
+
+def test_greedy_rows_are_never_taken_for_seeds_of_each_other(tmp_path, make):
+    twins = [make.baseline(), make.chain(5, 2.0, 30.0), make.chain(5, 2.0, 31.0, fingerprint="other")]
+    make.put(tmp_path / "twins", twins, state=None)
+    assert "Seeds" not in report(tmp_path / "twins", intervals).read_text()
+
+
+def test_categories_and_places_in_the_answer(tmp_path, make):
+    def length(value, **facts):
+        return {"accept_length": value, "low": value - 0.1, "high": value + 0.1, "requests": 2, **facts}
+
+    row = make.chain(
+        *(5, 2.0, 30.0),
+        categories={"math": length(2.5), "writing": length(1.5) | {"low": None, "high": None}},
+        by_position=[length(2.2, **{"from": 1, "to": 32}), length(1.8, **{"from": 33, "to": 64})],
+        **{"drift": -0.3, "drift_low": -0.5, "drift_high": -0.1},
+    )
+    make.put(tmp_path / "more", [make.baseline(), row], state=None)
+    text = report(tmp_path / "more", intervals).read_text()
+    assert "| spec | head | math | writing |" in text
+    assert "| chain_5 | hhhhhhhh | 2.50 (2.40 to 2.60) | 1.50 |" in text
+    assert "tokens 1 to 32, answers | tokens 33 to 64, answers | second half - first half |" in text
+    assert "| 2.20 (2.10 to 2.30), 2 | 1.80 (1.70 to 1.90), 2 | -0.30 (-0.50 to -0.10) |" in text
+    one = row | {"categories": {"math": length(2.5)}, "fingerprint": "1" * 16}
+    make.put(tmp_path / "one", [one], state=None)
+    assert "by category" not in report(tmp_path / "one", intervals).read_text()
 
 
 def test_rows_of_other_conditions_are_not_compared(tmp_path, make):
@@ -89,7 +154,7 @@ def test_rows_of_other_conditions_are_not_compared(tmp_path, make):
             make.chain(5, 2.0, 150.0, base=200.0, fingerprint="2" * 16, **busy),
         ],
     )
-    text = report(tmp_path / "mixed").read_text()
+    text = report(tmp_path / "mixed", intervals).read_text()
     assert text.count("\n## tiny, suite smoke") == 2
     assert "**Use chain_5" in text
     assert "**No speculation is fastest here" in text
@@ -99,7 +164,7 @@ def test_rows_of_other_conditions_are_not_compared(tmp_path, make):
 def test_only_failures_are_a_report_too(tmp_path, make):
     make.put(tmp_path / "bad/a", [], "failed", error="no head.")
     make.put(tmp_path / "bad/b", [], "running")
-    text = report(tmp_path / "bad").read_text()
+    text = report(tmp_path / "bad", intervals).read_text()
     assert "| `a` | failed | no head. |" in text
     assert "| `b` | running | not finished |" in text
     assert table(tmp_path / "bad") == []
@@ -109,18 +174,18 @@ def test_differing_answers_are_listed(tmp_path, make):
     parted = [{"prompt": "tides", "turn": 0, "position": 7, "expected": 3, "found": None}]
     row = make.chain(5, 2.0, 30.0, differing_prompts=1, divergences=parted)
     make.put(tmp_path / "gpu", [make.baseline(), row], state=None)
-    assert "| chain_5 | hhhhhhhh | tides | 0 | 7 | 3 | None |" in report(tmp_path / "gpu").read_text()
+    assert "| chain_5 | hhhhhhhh | tides | 0 | 7 | 3 | None |" in report(tmp_path / "gpu", intervals).read_text()
 
 
 def test_bad_directories(tmp_path):
     with pytest.raises(LabError, match="no such directory"):
-        report(tmp_path / "absent")
+        report(tmp_path / "absent", intervals)
     (tmp_path / "empty").mkdir()
     with pytest.raises(LabError, match=r"no rows\.jsonl"):
-        report(tmp_path / "empty")
+        report(tmp_path / "empty", intervals)
     (tmp_path / "empty/rows.jsonl").write_text('{"spec": "none"}\n')
     with pytest.raises(LabError, match=r"rows\.jsonl, line 1: no value for fingerprint"):
-        report(tmp_path / "empty")
+        report(tmp_path / "empty", intervals)
 
 
 def test_a_point_that_the_plan_no_longer_wants_is_no_failure(tmp_path, make):
@@ -147,7 +212,7 @@ def test_a_point_that_the_plan_no_longer_wants_is_no_failure(tmp_path, make):
 def test_broken_files_are_named(sweep, name, text, said):
     (sweep / name).write_text(text)
     with pytest.raises(LabError) as e:
-        report(sweep)
+        report(sweep, intervals)
     assert str(e.value).startswith(f"{sweep / name}")
     assert said in str(e.value)
 
@@ -155,14 +220,14 @@ def test_broken_files_are_named(sweep, name, text, said):
 def test_what_a_row_does_not_know_may_be_absent(tmp_path, make):
     rows = [{k: v for k, v in make.chain(5, 1.8, 26.0).items() if "speed" not in k and "low" not in k}]
     make.put(tmp_path / "point", rows)
-    assert "No baseline was measured" in report(tmp_path).read_text()
+    assert "No baseline was measured" in report(tmp_path, intervals).read_text()
 
 
 def test_points_of_an_earlier_grid_stay_on_disk_and_out_of_the_tables(sweep):
     plan = json.loads((sweep / "plan.json").read_text())
     kept = [p for p in plan["points"] if p["point"] in ("m_none", "a_chain_5")]
     (sweep / "plan.json").write_text(json.dumps({**plan, "points": kept}))
-    report(sweep)
+    report(sweep, intervals)
     assert [r["spec"] for r in table(sweep)] == ["none", "chain_5"]
     assert load(sweep).failed == []
     assert (sweep / "z_chain_2/rows.jsonl").exists()
