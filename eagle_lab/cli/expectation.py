@@ -133,12 +133,12 @@ def _check_ties(config: Config, target: LocatedTarget, row: dict[str, Any], base
     from eagle_lab.target.model import TargetModel
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = TargetModel(target, [], device=device, dtype=config.server.dtype)
+    model = TargetModel(target, [], device=device, dtype="float32")
     asked = {(r["prompt"], r["turn"]): r for r in baseline}
     for at in row["divergences"]:
         request = asked[at["prompt"], at["turn"]]
         ids = [*request["prompt_ids"], *request["token_ids"][: at["position"]]]
-        at["gap_ulps"] = gap_ulps(model.next_logits(ids), at["expected"], at["found"])
+        at["gap_ulps"] = gap_ulps(model.next_logits(ids), at["expected"], at["found"], config.server.dtype)
     wrong = [at for at in row["divergences"] if at["gap_ulps"] > MOST_ULPS]
     if wrong:
         at = wrong[0]

@@ -32,9 +32,9 @@ def divergence(found: int, expected: int) -> dict[str, Any]:
 
 def test_the_two_best_tokens_of_a_tie_pass_and_another_fails(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     config, target = tiny
-    answer = TargetModel(target, [], dtype="bfloat16").greedy(PROMPT, 2)
+    answer = TargetModel(target, [], dtype="float32").greedy(PROMPT, 2)
     baseline = [{"prompt": "p", "turn": 0, "prompt_ids": PROMPT, "token_ids": [*answer, 1, 2]}]
-    logits = TargetModel(target, [], dtype="bfloat16").next_logits([*PROMPT, *answer])
+    logits = TargetModel(target, [], dtype="float32").next_logits([*PROMPT, *answer])
     assert logits.shape == (target.vocab_size,)
     best, *_, worst = logits.argsort(descending=True).tolist()
 
