@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "serve": {"config"},
     "draft": {"ops", "config"},
     "sweep": {"config", "track"},
+    "disk": {"sweep", "config"},
     "report": {"config", "track"},
     "export": {"draft", "config"},
     "data": {"serve", "target", "config"},
@@ -31,7 +32,7 @@ MAY_IMPORT = {
     "train": {"data", "draft", "ops", "target", "config", "track"},
     "doctor": {"draft", "evaluate", "export", "serve", "target", "data", "config"},
 }
-TORCH_FREE = {"config", "cli", "sweep", "report", "track", "serve"}
+TORCH_FREE = {"config", "cli", "sweep", "disk", "report", "track", "serve"}
 GRAB_BAGS = {"utils", "util", "helpers", "common", "misc", "manager"}
 
 

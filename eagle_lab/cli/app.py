@@ -28,10 +28,15 @@ VERBS = {
     "plan": "what a config resolves to and costs, before anything starts",
     "report": "rows -> summary.csv, report.md, plots",
     "run": "all of it: data, train, export, bench, report",
+    "ls": "what lies in outputs and cache, or the points of a sweep (results=DIR)",
+    "gc": "what of it may go, and why; remove=true removes it",
 }
 
 SERVING = ("run", "bench", "doctor")
 """They always start a server; `serve` does with stay, `data`, `train` and `export` where answers are missing."""
+
+LOOKING = ("ls", "gc")
+"""They look at all that there is, once, and leave no directory of their own."""
 
 USAGE = """eagle-lab: train EAGLE-3 draft heads and prove how well they serve.
 
@@ -128,11 +133,12 @@ def _compose(verb: str, rest: list[str]) -> int:
     # hydra's parser takes overrides only in one piece; people write `run target=x --multirun spec=a,b`
     overrides = [a for a in rest if "=" in a and not a.startswith("-")]
     sys.argv = [f"eagle-lab {verb}", *(a for a in rest if a not in overrides), *overrides]
-    shows = _only_shows(sys.argv[1:])
+    shows = _only_shows(verb, sys.argv[1:])
     hydra.main(config_path=str(conf_dir()), config_name=verb, version_base="1.3")(task)()
     if refused:
-        with suppress(OSError):
-            out.rmdir()
+        if verb not in LOOKING:
+            with suppress(OSError):
+                out.rmdir()
         many = f"{len(refused)} point(s) of the sweep are illegal; nothing was started.\n" if multirun else ""
         raise LabError(many + "\n".join(refused))
     if shows:
@@ -150,8 +156,8 @@ def _compose(verb: str, rest: list[str]) -> int:
     return body(verb)(composed[0][1], out)
 
 
-def _only_shows(argv: list[str]) -> bool:
-    """Whether the flags ask for a print instead of a run; LabError for flags that exclude each other."""
+def _only_shows(verb: str, argv: list[str]) -> bool:
+    """Whether the flags ask for a print instead of a run; LabError for flags that exclude each other or the verb."""
     from hydra._internal.utils import get_args_parser
 
     from eagle_lab.config.errors import LabError
@@ -160,6 +166,8 @@ def _only_shows(argv: list[str]) -> bool:
     given = [f"--{k}" for k in ("run", "multirun", "cfg", "info") if getattr(args, k)]
     if len(given) > 1:
         raise LabError(f"{' and '.join(given)} exclude each other. Keep one of them.")
+    if args.multirun and verb in LOOKING:
+        raise LabError(f"{verb} looks at all that there is, once: drop --multirun.")
     if args.resolve and not (args.cfg or args.help):
         raise LabError("--resolve belongs to --cfg job (or --help) and only there.")
     return bool(args.cfg or args.info or args.shell_completion)

@@ -183,4 +183,6 @@ class Config:
     replan: bool = False
     """Sweeps: take a directory that was planned with other points or by other code; what is done is kept."""
     results: str | None = None
-    """report: the sweep or run directory to tabulate; null = the sweep of this name."""
+    """report: the sweep or run directory to tabulate; null = the sweep of this name. ls: the sweep to list."""
+    remove: bool = False
+    """gc: remove what it lists; false = only list it."""

@@ -9,13 +9,14 @@ two runs out of one directory.
 from __future__ import annotations
 
 import fcntl
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from eagle_lab.config.digest import digest, file_digest, plain
 from eagle_lab.config.errors import LabError
@@ -113,10 +114,38 @@ def _told(file: dict[str, Any] | None) -> str:
 def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
     """Holds `path`/.lock, alone or `shared`; waits, and says so, while another process holds it otherwise."""
     wanted = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-    with (path / ".lock").open("w") as f:
+    while True:
+        with (path / ".lock").open("w") as f:
+            try:
+                fcntl.flock(f, wanted | fcntl.LOCK_NB)
+            except OSError:
+                print(f"waiting for another process that works in {path}", file=sys.stderr, flush=True)
+                fcntl.flock(f, wanted)
+            if _is(f, path / ".lock"):
+                yield
+                return
+        # the one that we waited for was a gc, and has taken the directory away
+        path.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def unlocked(path: Path, *, shared: bool = False) -> Iterator[bool]:
+    """Whether nobody holds `path`/.lock; if so, it is held within the block, alone or `shared`. Never waits.
+
+    Unlike `locked` it leaves the file's time, which says when the directory was last worked in or read from.
+    """
+    wanted = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    with (path / ".lock").open("r" if shared else "r+") as f:
         try:
             fcntl.flock(f, wanted | fcntl.LOCK_NB)
-        except OSError:
-            print(f"waiting for another process that works in {path}", file=sys.stderr, flush=True)
-            fcntl.flock(f, wanted)
-        yield
+            free = True
+        except BlockingIOError:
+            free = False
+        yield free
+
+
+def _is(f: TextIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(f.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

@@ -44,6 +44,8 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
         (["run", "--help"], 0),
         (["bench", "--cfg", "job"], 0),
         (["plan", "--cfg", "job", "target=kimi_k2"], 0),
+        (["ls"], 2),
+        (["gc"], 2),
     ],
 )
 def test_answers_without_torch(args: list[str], code: int, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.stage import stage
+from eagle_lab.config.stage import locked, stage, unlocked
 
 WORK = """
 import os, sys, time
@@ -158,3 +158,35 @@ def test_a_broken_manifest_is_refused(tmp_path: Path, text: str) -> None:
     (finish(tmp_path) / "manifest.json").write_text(text)
     with pytest.raises(LabError, match=r"manifest\.json"):
         reuse(tmp_path)
+
+
+def test_a_stage_that_is_removed_while_another_process_waits_for_it_is_made_anew_under_its_lock(tmp_path: Path) -> None:
+    with stage(tmp_path, "datasets", "x", {"n": 1}) as work:
+        work.finish({"rows": 3})
+    with locked(work.path):
+        waiting = start(tmp_path, 5)
+        assert waiting.stderr is not None
+        assert "waiting" in waiting.stderr.readline()
+        work.path.rename(tmp_path / "aside")
+    assert waiting.stdout is not None
+    assert waiting.stdout.readline() == "in\n"
+    with unlocked(work.path) as free:
+        assert not free
+    assert waiting.communicate(timeout=60)[0] == "done\n"
+    assert (work.path / "manifest.json").exists()
+
+
+def test_unlocked_never_waits_and_leaves_the_time(tmp_path: Path) -> None:
+    with locked(tmp_path):
+        os.utime(tmp_path / ".lock", (1e9, 1e9))
+        for shared in (True, False):
+            with unlocked(tmp_path, shared=shared) as free:
+                assert not free
+    with unlocked(tmp_path) as free:
+        assert free
+        with unlocked(tmp_path, shared=True) as again:
+            assert not again
+    with unlocked(tmp_path, shared=True) as free, unlocked(tmp_path, shared=True) as again:
+        assert free
+        assert again
+    assert (tmp_path / ".lock").stat().st_mtime == 1e9

@@ -17,6 +17,7 @@ from eagle_lab.cli.expectation import judge_replay
 from eagle_lab.cli.stages import given_head, locate_target
 from eagle_lab.config import load
 from eagle_lab.config.files import read_jsonl
+from eagle_lab.disk.inventory import outputs
 from eagle_lab.report.diagnosis import alarm
 from tests.e2e.conftest import Lab
 from tests.promised import PROMISED_COLUMNS
@@ -84,6 +85,10 @@ def test_no_file_is_left_half_written(finished: Lab) -> None:
         json.loads(file.read_text())
     for file in finished.outputs.rglob("*.jsonl"):
         assert read_jsonl(file)
+
+
+def test_a_run_leaves_nothing_that_gc_does_not_know(finished: Lab) -> None:
+    assert outputs(finished.outputs).foreign == []
 
 
 def test_a_second_launch_starts_nothing(finished: Lab) -> None:
