@@ -9,6 +9,13 @@ from typing import Any
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.files import read_json, read_jsonl
 
+REQUIRED = (
+    *("fingerprint", "measurement", "spec", "num_steps", "eagle_topk", "num_draft_tokens", "head_digest"),
+    *("accept_length", "survival", "conditional", "tok_s", "target", "suite", "suite_digest", "concurrency"),
+    *("temperature", "max_new_tokens", "server_kind", "dtype", "sglang_version", "hardware"),
+)
+"""Columns that every row has; others may be absent or null: no baseline on a server that already ran, say."""
+
 
 @dataclass
 class Results:
@@ -54,8 +61,11 @@ def load(directory: Path) -> Results:
 
 
 def _fingerprint(row: dict[str, Any], point: Path) -> str:
-    if not isinstance(row.get("fingerprint"), str):
-        raise LabError(f"{point / 'rows.jsonl'}: a row without fingerprint; it was not written by eagle-lab bench.")
+    missing = [name for name in REQUIRED if name not in row]
+    if missing:
+        raise LabError(
+            f"{point / 'rows.jsonl'}: a row without {', '.join(missing)}; it was not written by eagle-lab bench."
+        )
     return str(row["fingerprint"])
 
 
@@ -66,6 +76,7 @@ def condition(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def order(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Condition, then the baseline, then heads in turn, each by draft tokens, chains before trees."""
+    """Condition, concurrencies by size, then the baseline, then heads in turn by draft tokens, chains before trees."""
+    busy = (condition({**row, "concurrency": None}), row.get("concurrency") or 0)
     spec = [row.get(k) or 0 for k in ("num_draft_tokens", "eagle_topk", "num_steps")]
-    return (condition(row), row.get("head_digest") or "", *spec, row["fingerprint"])
+    return (*busy, row.get("head_digest") or "", *spec, row["fingerprint"])

@@ -15,8 +15,10 @@ COLUMNS = (
     *("head_digest", "aux_layers", "target", "target_digest", "suite", "suite_digest", "max_new_tokens"),
     *("temperature", "concurrency", "server_kind", "dtype", "hardware", "sglang_version"),
     *("measurement", "fingerprint", "baseline_fingerprint", "probe"),
+    *("plain_step_s", "round_s", "predicted_accept_length", "predicted_round_s", "predicted_tok_s"),
 )
-"""Columns of summary.csv, in order; the first twelve are a promise to scripts."""
+"""Columns of summary.csv, in order; the first twelve are a promise to scripts. The last five are not in the rows: each
+prediction is made from the other points."""
 
 
 def csv_text(rows: list[dict[str, Any]]) -> str:
@@ -47,6 +49,11 @@ def interval(low: Any, high: Any, digits: int = 2) -> str:
 def short(head: Any) -> str:
     """A head's digest as tables show it."""
     return str(head)[:8] if head else "-"
+
+
+def link(text: str, fingerprint: str) -> str:
+    """Markdown that leads to the row's line in the report's last table."""
+    return f"[{text}](#row-{fingerprint})"
 
 
 def columns(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
@@ -85,7 +92,7 @@ def positions(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
         for title, values in (("P(>= k)", r["survival"]), ("P(k given k-1)", r["conditional"])):
             if values:
                 padded = [number(v) for v in values] + ["-"] * (deepest - len(values))
-                cells.append([r["spec"], short(r.get("head_digest")), title, *padded])
+                cells.append([link(r["spec"], r["fingerprint"]), short(r.get("head_digest")), title, *padded])
     return header, cells
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 
 import pytest
@@ -39,7 +40,7 @@ def test_same_rows_same_bytes_wherever_and_in_whatever_order(sweep, tmp_path):
     shutil.copytree(sweep, other, ignore=shutil.ignore_patterns("summary.csv", "report.md", "plots"))
     (other / "a_chain_5").rename(other / "zz")
     report(other)
-    names = ["summary.csv", "report.md"]
+    names = ["summary.csv", "report.md", "plots/accept_length.png", "plots/tok_s.png"]
     assert [(sweep / n).read_bytes() for n in names] == [(other / n).read_bytes() for n in names]
     first = [(sweep / n).read_bytes() for n in names]
     report(sweep)
@@ -78,7 +79,8 @@ def test_two_heads_are_told_apart_and_compared_by_prompt(tmp_path, make):
     ).read_text()
     rows = table(tmp_path / "heads")
     assert [(r["spec"], r["head_digest"]) for r in rows] == [("none", ""), ("chain_5", "a" * 16), ("chain_5", "b" * 16)]
-    assert "| chain_5 | aaaaaaaa - bbbbbbbb | -0.50 | -0.60 to -0.40 |" in text
+    a, b = "a5".ljust(16, "f"), "b5".ljust(16, "f")
+    assert f"| chain_5 | [aaaaaaaa](#row-{a}) - [bbbbbbbb](#row-{b}) | -0.50 | -0.60 to -0.40 |" in text
 
 
 def test_rows_of_other_conditions_are_not_compared(tmp_path, make):
@@ -98,6 +100,48 @@ def test_rows_of_other_conditions_are_not_compared(tmp_path, make):
     assert (tmp_path / "mixed/plots/tok_s_2.png").exists()
 
 
+def test_every_link_leads_to_a_row(sweep):
+    text = report(sweep).read_text()
+    rows = re.findall(r'<a id="row-(\w+)">', text)
+    assert len(rows) == len(set(rows)) == 3
+    assert set(re.findall(r"\(#row-(\w+)\)", text)) == set(rows)
+
+
+def test_concurrencies_of_one_spec_stand_side_by_side_in_their_order(tmp_path, make):
+    for c in (32, 1, 8):
+        busy = {"concurrency": c, "suite_digest": "s" * 16}
+        base = make.baseline(20.0 * c, fingerprint=f"{c:016d}", **busy)
+        five = make.chain(5, 2.0, 30.0 * c**0.9, base=20.0 * c, fingerprint=f"{c:015d}5", **busy)
+        make.put(tmp_path / f"grid/{c}", [base, five])
+    text = report(tmp_path / "grid").read_text()
+    assert [int(c) for c in re.findall(r"^## tiny.*concurrency (\d+)", text, re.M)] == [1, 8, 32]
+    assert "## Against concurrency: tiny, suite smoke (ssssssss), concurrency 1, 8, 32, temperature" in text
+    assert "| chain_5 | hhhhhhhh | [30.0 (1.50 x)](#row-" in text
+    assert "| none | - | [20.0](#row-0000000000000001) | [160.0](#row-" in text
+    for name in ("accept_length", "tok_s", "speedup"):
+        assert (tmp_path / f"grid/plots/{name}_concurrency.png").read_bytes().startswith(b"\x89PNG")
+        assert f"![](plots/{name}_concurrency.png)" in text
+    assert "Against concurrency" not in report(tmp_path / "grid/1").read_text()
+
+
+def test_plots_that_are_left_out_are_said(tmp_path, make, capsys):
+    rows = [make.baseline(fingerprint=f"{i:016d}", suite=f"s{i:02d}") for i in range(13)]
+    make.put(tmp_path / "many", rows, state=None)
+    text = report(tmp_path / "many").read_text()
+    assert "Plots are drawn for the first 3 of 13 conditions" in text
+    assert len(list((tmp_path / "many/plots").glob("tok_s*.png"))) == 3
+    assert "3 more conditions are in report.md." in capsys.readouterr().out
+
+
+def test_pairs_of_heads_beyond_the_limit_are_said(tmp_path, make):
+    rows = [make.chain(5, 2.0, 30.0, head=f"{i:02d}") for i in range(16)]
+    make.put(tmp_path / "heads", [make.baseline(), *rows], state=None)
+    asked = []
+    text = report(tmp_path / "heads", compare=lambda *pair: asked.append(pair) or (0.0, None, None)).read_text()
+    assert len(asked) == 100
+    assert "20 pairs of heads are not compared: a report compares 100 in all." in text
+
+
 def test_only_failures_are_a_report_too(tmp_path, make):
     make.put(tmp_path / "bad/a", [], "failed", error="no head.")
     make.put(tmp_path / "bad/b", [], "running")
@@ -111,7 +155,8 @@ def test_differing_answers_are_listed(tmp_path, make):
     parted = [{"prompt": "tides", "turn": 0, "position": 7, "expected": 3, "found": None}]
     row = make.chain(5, 2.0, 30.0, differing_prompts=1, divergences=parted)
     make.put(tmp_path / "gpu", [make.baseline(), row], state=None)
-    assert "| chain_5 | hhhhhhhh | tides | 0 | 7 | 3 | None |" in report(tmp_path / "gpu").read_text()
+    text = report(tmp_path / "gpu").read_text()
+    assert f"| [chain_5](#row-{row['fingerprint']}) | hhhhhhhh | tides | 0 | 7 | 3 | None |" in text
 
 
 def test_bad_directories(tmp_path):
@@ -121,7 +166,7 @@ def test_bad_directories(tmp_path):
     with pytest.raises(LabError, match=r"no rows\.jsonl"):
         report(tmp_path / "empty")
     (tmp_path / "empty/rows.jsonl").write_text('{"spec": "none"}\n')
-    with pytest.raises(LabError, match="without fingerprint"):
+    with pytest.raises(LabError, match="without fingerprint, measurement, num_steps"):
         report(tmp_path / "empty")
 
 
