@@ -25,10 +25,10 @@ demo: ## train, serve and measure a small draft head from start to report, on th
 	@$(MAKE) --no-print-directory demo-$$(nvidia-smi -L 2>/dev/null | grep -q '^GPU' && echo gpu || echo cpu)
 
 demo-cpu: $(CPU)
-	.venv/bin/eagle-lab run experiment=demo server=cpu
+	.venv/bin/eagle-lab run experiment=demo server=cpu replan=true
 
 demo-gpu: $(GPU)
-	.venv-gpu/bin/eagle-lab run experiment=demo server=gpu
+	.venv-gpu/bin/eagle-lab run experiment=demo server=gpu replan=true
 
 test: $(CPU) ## every test that is not marked long or gpu; real SGLang servers on the CPU included
 	.venv/bin/python -m pytest -m "not long and not gpu" $(WORKERS) $(ARGS)

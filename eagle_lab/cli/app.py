@@ -54,7 +54,7 @@ def main() -> NoReturn:
         sys.exit(0)
     verb, rest = ("run", argv) if argv[0].startswith("-") else (argv[0], argv[1:])
     if verb == "point" and rest:
-        sys.exit(guarded(lambda: _point(Path(rest[0]))))
+        sys.exit(guarded(lambda: _job([Path(r) for r in rest])))
     if verb not in VERBS:
         near = get_close_matches(verb, VERBS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -144,15 +144,16 @@ def _sweep(verb: str, directory: Path, composed: list[tuple[list[str], Config]])
     from eagle_lab.sweep.execute import execute
     from eagle_lab.sweep.points import name_points
 
-    failed = execute(name_points(directory, verb, composed))
-    if verb in ("run", "bench"):
+    failed = execute(directory, name_points(directory, verb, composed))
+    if verb in ("run", "bench") and not composed[0][1].dry_run:
         from eagle_lab.cli.report import write
 
         write(directory)
     return 1 if failed else 0
 
 
-def _point(directory: Path) -> int:
-    from eagle_lab.sweep.child import run_point
+def _job(directories: list[Path]) -> int:
+    from eagle_lab.serve.process import sharing
+    from eagle_lab.sweep.child import run_job
 
-    return run_point(directory, body)
+    return run_job(directories, body, sharing)

@@ -10,6 +10,7 @@ from eagle_lab.config.schema import Config, SpecKind
 
 def run(config: Config, out: Path) -> int:
     """Writes out/rows.jsonl: the baseline's row and, with speculation, the point's."""
+    from eagle_lab.cli.expectation import add_expectations
     from eagle_lab.cli.stages import head_stage, locate_target, outputs
     from eagle_lab.evaluate.bench import bench_point
     from eagle_lab.evaluate.heads import aux_width
@@ -18,21 +19,23 @@ def run(config: Config, out: Path) -> int:
     from eagle_lab.report.table import show
     from eagle_lab.report.write import conditions
     from eagle_lab.serve.launch import Launch
+    from eagle_lab.serve.process import sharing
     from eagle_lab.track.tracker import tracker
 
     prompts = load_suite(config.suite)
     target = locate_target(config)
     subject = Subject(target=target.name, target_digest=target.digest)
     launch = Launch(target.path, config.server, config.spec, head=None, target_digest=target.digest)
-    width = 0
+    width, head = 0, None
     if config.spec.kind is not SpecKind.none:
         head = head_stage(config)
         subject = Subject(target.name, target.digest, str(head.path), head.digest, head.aux_layers or None)
         launch = replace(launch, head=head.path)
         width = aux_width(head.path, target.hidden_size)
     out.mkdir(parents=True, exist_ok=True)
-    with tracker(config, out, "bench") as track:
+    with sharing(), tracker(config, out, "bench") as track:
         rows = bench_point(launch, subject, prompts, outputs(config), width)
+        add_expectations(config, target, head, rows)
         for row in rows:
             track.log_row(row)
     write_rows(out / "rows.jsonl", rows)

@@ -8,56 +8,73 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from eagle_lab.config.errors import LabError, ServingFault
-from eagle_lab.config.schema import Config, ServerKind, SpecKind
-from eagle_lab.doctor.checks import Verdict, run_checks
+from eagle_lab.config.errors import LabError
+from eagle_lab.config.model_config import read_export
+from eagle_lab.config.schema import Config, SpecKind
+from eagle_lab.doctor.checks import Skipped, Verdict, run_checks
 
 if TYPE_CHECKING:
     from eagle_lab.cli.stages import ExportedHead
     from eagle_lab.target.locate import LocatedTarget
 
 PROMPTS = 8
+SERVED = ("served as EAGLE-3", "training equals serving")
+ELSEWHERE = "made elsewhere: no export.json says which layers it was trained on and that it is of our shape"
 
 
 def run(config: Config, out: Path) -> int:
-    from eagle_lab.cli.stages import head_stage, locate_target
+    from eagle_lab.cli.stages import given_head, head_stage, locate_target
+    from eagle_lab.export.head_files import check
 
     if config.spec.kind is not SpecKind.chain:
         raise LabError("doctor replays a chain of drafts: add spec=chain_5 (or another chain).")
-    target, head = locate_target(config), head_stage(config)
+    target = locate_target(config)
+    given = Path(config.head) if config.head is not None else head_stage(config).path
     verdicts = run_checks(
         {
-            "tensors": lambda: _tensors(head),
-            "made for this target": lambda: _pair(config, target, head),
-            "served as EAGLE-3": lambda: _probe(config, target, head, out),
-            "training equals serving": lambda: _replay(config, target, head, out),
+            "files": lambda: check(given),
+            "tensors": lambda: _tensors(given),
+            "made for this target": lambda: _pair(config, target, given),
         }
     )
-    Console().print(_table(head, verdicts))
-    return 0 if all(v.ok for v in verdicts) else 1
+    if any(v.ok is False for v in verdicts):
+        # a server would refuse it, or serve noise
+        verdicts += [Verdict(name, None, "no server was started for a head that fails above") for name in SERVED]
+        title = str(given)
+    else:
+        head = given_head(given)
+        served = (lambda: _probe(config, target, head, out), lambda: _replay(config, target, head, out))
+        verdicts += run_checks(dict(zip(SERVED, served, strict=True)))
+        title = f"{head.path} ({head.digest})"
+    Console().print(_table(title, verdicts))
+    return 1 if any(v.ok is False for v in verdicts) else 0
 
 
-def _table(head: ExportedHead, verdicts: list[Verdict]) -> Table:
-    table = Table(title=f"{head.path} ({head.digest})")
+def _table(title: str, verdicts: list[Verdict]) -> Table:
+    # the title and what is found hold paths, which may look like markup
+    table = Table(title=Text(title))
     for column in ("check", "verdict", "found"):
         table.add_column(column, overflow="fold")
     for v in verdicts:
-        table.add_row(v.check, "ok" if v.ok else "FAIL", v.found)
+        table.add_row(v.check, {True: "ok", False: "FAIL", None: "skipped"}[v.ok], Text(v.found))
     return table
 
 
-def _tensors(head: ExportedHead) -> str:
+def _tensors(head: Path) -> str:
     from eagle_lab.doctor.replay import shape_of
     from eagle_lab.export.sglang import read
 
-    return f"{len(read(head.path, shape_of(head.path)))} tensors, all expected, finite, d2t and t2d agree"
+    if not read_export(head):
+        raise Skipped(ELSEWHERE)
+    return f"{len(read(head, shape_of(head)))} tensors, all expected, finite, d2t and t2d agree"
 
 
-def _pair(config: Config, target: LocatedTarget, head: ExportedHead) -> str:
+def _pair(config: Config, target: LocatedTarget, head: Path) -> str:
     from eagle_lab.serve.pairing import check_pair
 
-    check_pair(target.path, head.path, config.server.context_length, target.digest)
+    check_pair(target.path, head, config.server.context_length, target.digest)
     return f"vocabulary, hidden size and positions fit {target.name}"
 
 
@@ -81,9 +98,12 @@ def _prompts(config: Config, target: LocatedTarget) -> list[list[int]]:
 
 def _replay(config: Config, target: LocatedTarget, head: ExportedHead, out: Path) -> str:
     """Serves greedily, replays the same tokens by our own head, compares every request's histogram."""
+    from eagle_lab.cli.expectation import judge_replay
     from eagle_lab.serve.launch import Launch
     from eagle_lab.serve.process import serving
 
+    if not head.aux_layers:
+        raise Skipped(ELSEWHERE)
     prompts = _prompts(config, target)
     server = replace(config.server, max_running_requests=max(config.server.max_running_requests, 2))
     with serving(Launch(target.path, server, config.spec, head.path), out / "replay.log") as client:
@@ -93,32 +113,3 @@ def _replay(config: Config, target: LocatedTarget, head: ExportedHead, out: Path
         for ids, c in zip(prompts, done, strict=True)
     ]
     return judge_replay(config, target, head, requests)
-
-
-def judge_replay(config: Config, target: LocatedTarget, head: ExportedHead, requests: list[dict[str, Any]]) -> str:
-    """Raises ServingFault when the server accepted other drafts than our head predicts over the same tokens."""
-    import torch
-
-    from eagle_lab.doctor.replay import load_head, replay
-    from eagle_lab.evaluate.intervals import pooled_histogram
-    from eagle_lab.target.model import TargetModel
-    from eagle_lab.train.feed import document
-
-    steps = config.spec.num_steps
-    assert steps is not None
-    model = TargetModel(target, head.aux_layers, device="cpu", dtype="float32")
-    found = replay(
-        load_head(head.path, model.embed_weight),
-        requests,
-        steps,
-        lambda ids, start: document(model, ids, start, torch.device("cpu")),
-        model.greedy,
-    )
-    served, predicted = pooled_histogram(r.served for r in found), pooled_histogram(r.predicted for r in found)
-    text = f"{sum(r.equal for r in found)} of {len(found)} requests equal; served {served}, replayed {predicted}"
-    if config.server.kind is ServerKind.cpu and not all(r.equal for r in found):
-        raise ServingFault(
-            f"{text}. In float32 they must be equal: the server does not compute what was trained. Compare aux layers, "
-            "rope_parameters and the d2t of config.json and model.safetensors with the trained head's."
-        )
-    return text

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eagle_lab.config.aux_layers import resolve
-from eagle_lab.config.digest import file_digest, plain
-from eagle_lab.config.errors import LabError
-from eagle_lab.config.files import read_json
+from eagle_lab.config.digest import plain
+from eagle_lab.config.model_config import read_export
 from eagle_lab.config.provenance import versions
 from eagle_lab.config.schema import Config
 from eagle_lab.config.stage import Stage, stage
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 # raised when a change of code changes what a stage produces, so that older results are not taken for new ones
 TRAIN_FORMAT = 1
-EXPORT_FORMAT = 1
+EXPORT_FORMAT = 2
 # trainer settings that change how a run is watched, not what it produces
 WATCHING = ("checkpoint_every", "log_every", "num_threads")
 
@@ -88,6 +87,8 @@ def head_stage(config: Config) -> ExportedHead:
     """The exported and verified head that this config trains, or the one at `head`."""
     if config.head is not None:
         return given_head(Path(config.head))
+    from eagle_lab.export.head_files import digest
+
     trained = train_stage(config)
     assert trained.manifest is not None
     target = locate_target(config)
@@ -95,12 +96,11 @@ def head_stage(config: Config) -> ExportedHead:
     with stage(trained.path, "export", "sglang", key) as work:
         if work.manifest is None:
             work.finish(_export(trained, target, work.path))
-    return ExportedHead(work.path, _head_digest(work.path), trained.manifest["aux_layers"])
+    return ExportedHead(work.path, digest(work.path), trained.manifest["aux_layers"])
 
 
 def _export(trained: Stage, target: LocatedTarget, out: Path) -> dict[str, Any]:
-    from safetensors.torch import load_file
-
+    from eagle_lab.config.files import read_tensors
     from eagle_lab.draft.shape import HeadShape
     from eagle_lab.export.sglang import write
     from eagle_lab.export.verify import verify
@@ -119,26 +119,18 @@ def _export(trained: Stage, target: LocatedTarget, out: Path) -> dict[str, Any]:
         "vocab_size": target.vocab_size,
         "aux_layers": manifest["aux_layers"],
         "train_digest": trained.digest,
+        "held_out_cumulative": [v for k, v in manifest["metrics"].items() if k.startswith("cumulative_")],
     }
-    write(out, load_file(trained.path / HEAD_FILE), shape, manifest["aux_layers"], target.config, facts)
-    sample = load_file(trained.path / SAMPLE_FILE)
+    again = f"Remove {trained.path} to train it again."
+    write(out, read_tensors(trained.path / HEAD_FILE, again), shape, manifest["aux_layers"], target.config, facts)
+    sample = read_tensors(trained.path / SAMPLE_FILE, again)
     found = verify(out, target.path, shape, sample, import_environment(os.environ))
     return {**facts, "verified": found}
 
 
 def given_head(path: Path) -> ExportedHead:
-    """A head directory named by the user; LabError when it is not one."""
-    if not (path / "config.json").is_file():
-        raise LabError(f"head={path}: no config.json there. Give the directory that `eagle-lab export` printed.")
-    from eagle_lab.export.sglang import check_given
+    """A head directory named by the user; LabError when it is not one, or not whole."""
+    from eagle_lab.export.head_files import check, digest
 
-    check_given(path)
-    facts = read_json(path / "export.json") if (path / "export.json").exists() else {}
-    return ExportedHead(path.resolve(), _head_digest(path), facts.get("aux_layers", []))
-
-
-def _head_digest(path: Path) -> str:
-    weights = sorted(path.glob("*.safetensors")) or sorted(path.glob("*.bin"))
-    if not weights:
-        raise LabError(f"head={path}: no *.safetensors or *.bin weights there.")
-    return file_digest(path / "config.json", *weights)
+    check(path)
+    return ExportedHead(path.resolve(), digest(path), read_export(path).get("aux_layers") or [])

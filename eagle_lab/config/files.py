@@ -1,15 +1,31 @@
-"""Writing without leaving half a file behind: write aside, then rename."""
+"""Writing without leaving half a file behind (write aside, then rename); reading with an error that names the place."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin
 
 from eagle_lab.config.errors import LabError
+
+WORDS: dict[Any, str] = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+    NoneType: "null",
+    list[int]: "a list of whole numbers",
+    list[str]: "a list of texts",
+    list[dict]: "a list of objects",
+}
 
 
 @contextmanager
@@ -36,14 +52,77 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """Raises LabError naming the file when it cannot be read as JSON."""
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; LabError naming the file when it holds none."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
         raise LabError(f"{path}: cannot be read ({e.strerror}).") from e
     except ValueError as e:
         raise LabError(f"{path}: not JSON ({e}).") from e
+    if not isinstance(found, dict):
+        raise LabError(f"{path}: {type(found).__name__} found, a JSON object is wanted.")
+    return found
+
+
+def check_fields(found: dict[str, Any], wanted: Mapping[str, Any], where: str, fix: str = "") -> None:
+    """LabError naming every field that is missing or of another type than `wanted` says.
+
+    wanted: name -> type, a list or dict with the type of its values, or a union; what admits None may be absent.
+    """
+    missing = [name for name, kind in wanted.items() if name not in found and not _fits(None, kind)]
+    faults = [f"no value for {', '.join(missing)}"] if missing else []
+    faults += [
+        f"{name}={found[name]!r:.80}: {_said(kind)} is wanted"
+        for name, kind in wanted.items()
+        if name in found and not _fits(found[name], kind)
+    ]
+    if faults:
+        raise LabError(f"{where}: {'; '.join(faults)}. {fix}".rstrip())
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    types = _types(kind)
+    return _all_fit([value], kind) if types is None else type(value) in types
+
+
+def _all_fit(values: Collection[Any], kind: Any) -> bool:
+    """Looks at the types that occur, not at each value: 10,000 rows hold two million numbers."""
+    if (types := _types(kind)) is not None:
+        return types.issuperset(map(type, values))
+    if isinstance(kind, UnionType):
+        return all(any(_fits(v, one) for one in get_args(kind)) for v in values)
+    origin, (*_, inner) = get_origin(kind), get_args(kind)
+    if not all(type(v) is origin for v in values):
+        return False
+    return _all_fit(list(chain.from_iterable(v if origin is list else v.values() for v in values)), inner)
+
+
+@cache
+def _types(kind: Any) -> frozenset[type] | None:
+    """The types of JSON values that a kind admits; None for one that looks into lists or objects."""
+    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    if any(get_origin(one) for one in kinds):
+        return None
+    return frozenset(kinds) | ({int} if float in kinds else frozenset())
+
+
+def _said(kind: Any) -> str:
+    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    return " or ".join(WORDS.get(one) or WORDS[get_origin(one)] for one in kinds)
+
+
+def read_tensors(path: Path, fix: str, framework: str = "pt") -> dict[str, Any]:
+    """Every tensor of a safetensors file ("pt": torch's, "np": numpy's); LabError for one that is missing or torn."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework) as f:
+            return {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118
+    except OSError as e:
+        raise LabError(f"{path}: cannot be read ({e.strerror or e}). {fix}") from e
+    except SafetensorError as e:
+        raise LabError(f"{path}: not a whole safetensors file ({e}). {fix}") from e
 
 
 def append_jsonl(path: Path, row: dict[str, Any]) -> None:
@@ -53,9 +132,16 @@ def append_jsonl(path: Path, row: dict[str, Any]) -> None:
         f.flush()
 
 
-def read_jsonl(path: Path, *, torn_tail: bool = False) -> list[dict[str, Any]]:
+def read_jsonl(
+    path: Path,
+    wanted: Mapping[str, Any] | None = None,
+    fix: str = "One JSON object per line is wanted.",
+    *,
+    torn_tail: bool = False,
+) -> list[dict[str, Any]]:
     """Rows of a JSONL file; LabError names file and line of a bad row.
 
+    wanted, fix: of every row, as check_fields has it.
     torn_tail: the file is ours and its writer may have been killed: a last line that is incomplete is cut off the
     file, so that the next append starts on a line of its own.
     """
@@ -67,10 +153,16 @@ def read_jsonl(path: Path, *, torn_tail: bool = False) -> list[dict[str, Any]]:
         raw = raw[: raw.rfind(b"\n") + 1]
         with replacing(path) as aside:
             aside.write_bytes(raw)
-    return [row for _, row in numbered_rows(raw, path)]
+    rows = []
+    for number, row in numbered_rows(raw, path, fix):
+        check_fields(row, wanted or {}, f"{path}, line {number}", fix)
+        rows.append(row)
+    return rows
 
 
-def numbered_rows(raw: bytes, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def numbered_rows(
+    raw: bytes, path: Path, fix: str = "One JSON object per line is wanted."
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number from 1, row) of JSONL bytes; blank lines are skipped, LabError names file and line of a bad row."""
     for number, line in enumerate(raw.split(b"\n"), 1):
         if not line.strip():
@@ -78,7 +170,7 @@ def numbered_rows(raw: bytes, path: Path) -> Iterator[tuple[int, dict[str, Any]]
         try:
             row = json.loads(line)
         except ValueError as e:
-            raise LabError(f"{path}, line {number}: not JSON ({e}). One JSON object per line is wanted.") from e
+            raise LabError(f"{path}, line {number}: not JSON ({e}). {fix}") from e
         if not isinstance(row, dict):
-            raise LabError(f"{path}, line {number}: {type(row).__name__} found, a JSON object is wanted.")
+            raise LabError(f"{path}, line {number}: {type(row).__name__} found, a JSON object is wanted. {fix}")
         yield number, row

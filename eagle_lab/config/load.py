@@ -104,6 +104,13 @@ def check(c: Config) -> None:
             f"suite.concurrency={c.suite.concurrency} is above server.max_running_requests="
             f"{server.max_running_requests}: requests would queue and every time would be wrong. Raise the second."
         )
+    if c.jobs < 1:
+        raise LabError(f"jobs={c.jobs}: at least 1 is wanted.")
+    if c.jobs > 1 and server.kind is ServerKind.gpu and server.max_total_tokens is None:
+        raise LabError(
+            f"jobs={c.jobs} with server.max_total_tokens=null: the first server would take the GPU's whole memory. "
+            "State how many KV slots each one gets, for example server.max_total_tokens=65536."
+        )
     rows = server.max_running_requests * (spec.eagle_topk or 1) * server.context_length
     if rows >= 2**31:
         raise LabError(

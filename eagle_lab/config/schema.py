@@ -168,5 +168,11 @@ class Config:
     """An exported head directory to serve, measure or check; null = the head that this config trains."""
     stay: bool = False
     """serve: keep the server up until Ctrl-C."""
+    jobs: int = 1
+    """Sweeps: how many points that are not timed (suite.timed=false) run side by side."""
+    dry_run: bool = False
+    """Sweeps: check the whole grid, print the jobs in their order, start and write nothing."""
+    replan: bool = False
+    """Sweeps: take a directory that was planned with other points or by other code; what is done is kept."""
     results: str | None = None
     """report: the sweep or run directory to tabulate; null = the sweep of this name."""

@@ -65,6 +65,8 @@ class Server:
     """CPU threads of the engine (kind cpu); null = all cores."""
     start_timeout_s: float = 600.0
     request_timeout_s: float = 600.0
+    stall_timeout_s: float = 180.0
+    """A server with requests in flight that logs nothing for so long hangs, and is stopped."""
 
     def __post_init__(self) -> None:
         at_least("server", self, context_length=1, max_running_requests=1, max_total_tokens=1, tp=1, num_threads=1)
@@ -97,9 +99,13 @@ class Suite:
     concurrency: int = 1
     """Requests in flight."""
     seed: int = 0
+    timed: bool = True
+    """false = accept length only: such points run side by side and need one server start instead of two."""
+    replay: int = 16
+    """Requests of a greedy chain that our own head code replays afterwards, to tell serving from training; 0 = none."""
 
     def __post_init__(self) -> None:
-        at_least("suite", self, limit=1, max_new_tokens=1, temperature=0, concurrency=1)
+        at_least("suite", self, limit=1, max_new_tokens=1, temperature=0, concurrency=1, replay=0)
 
 
 class TrackKind(Enum):

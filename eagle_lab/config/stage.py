@@ -1,7 +1,9 @@
 """A stage is a directory named by the digest of everything that decides its content.
 
 `manifest.json` is written last, by rename: a directory with a manifest is done, one without is work in progress that
-the next run takes up. A lock that the kernel drops when its holder dies keeps two runs out of one directory.
+the next run takes up. The manifest has size and digest of every file beside it, which are compared before the stage is
+reused: a full disk or an editor may have been at them since. A lock that the kernel drops when its holder dies keeps
+two runs out of one directory.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eagle_lab.config.digest import digest, plain
+from eagle_lab.config.digest import digest, file_digest, plain
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.files import read_json, write_json
+from eagle_lab.config.files import check_fields, read_json, write_json
 from eagle_lab.config.provenance import provenance
+
+MANIFEST = "manifest.json"
 
 
 @dataclass
@@ -42,9 +46,10 @@ class Stage:
             "digest": self.digest,
             "key": plain(self.key),
             "seconds": round(time.time() - self.started, 1),
+            "files": {file.name: _now(file) for file in _lasting(self.path)},
             "provenance": provenance(),
         }
-        write_json(self.path / "manifest.json", self.manifest)
+        write_json(self.path / MANIFEST, self.manifest)
         return self.manifest
 
 
@@ -61,27 +66,57 @@ def stage(root: Path, kind: str, name: str, key: dict[str, Any]) -> Iterator[Sta
         for torn in path.glob(".*.tmp"):  # what a killed run was writing; the lock is ours
             torn.unlink()
         work = Stage(path=path, key=plain(key))
-        file = path / "manifest.json"
-        if file.exists():
-            work.manifest = read_json(file)
+        work.manifest = finished(path)
+        if work.manifest is not None:
             work.reused = True
-            if not isinstance(work.manifest, dict):
-                raise LabError(f"{file}: not a manifest. Remove {path} to redo the stage.")
-            if work.manifest.get("digest") != work.digest:
+            if work.manifest["digest"] != work.digest:
                 raise LabError(
-                    f"{file}: its digest {work.manifest.get('digest')} is not that of this configuration "
+                    f"{path / MANIFEST}: its digest {work.manifest['digest']} is not that of this configuration "
                     f"({work.digest}): the file was changed or copied. Remove {path} to redo the stage."
                 )
         yield work
 
 
+def finished(path: Path) -> dict[str, Any] | None:
+    """The manifest of the finished stage in `path`; None where none was finished.
+
+    Raises LabError for a file that is no longer what the stage left there. Every byte is read, at about the speed of
+    loading it; a manifest from before there were digests names no file.
+    """
+    file, redo = path / MANIFEST, f"Remove {path} to redo the stage."
+    if not file.exists():
+        return None
+    manifest = read_json(file)
+    check_fields(manifest, {"digest": str, "files": dict[str, dict] | None}, str(file), redo)
+    for name, left in (manifest.get("files") or {}).items():
+        check_fields(left, {"size": int, "digest": str}, f"{file}, {name}", redo)
+        if (now := _now(path / name)) != left:
+            raise LabError(f"{path / name}: {_told(now)} found, {_told(left)} expected. {redo}")
+    return manifest
+
+
+def _lasting(path: Path) -> list[Path]:
+    """What a stage's facts speak of: the files in its own directory, without logs and what is hidden (locks, torn)."""
+    files = (f for f in path.iterdir() if f.is_file() and not f.name.startswith(".") and f.suffix != ".log")
+    return sorted(f for f in files if f.name != MANIFEST)
+
+
+def _now(file: Path) -> dict[str, Any] | None:
+    return {"size": file.stat().st_size, "digest": file_digest(file)} if file.is_file() else None
+
+
+def _told(file: dict[str, Any] | None) -> str:
+    return f"{file['size']} bytes with digest {file['digest']}" if file else "no file"
+
+
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds `path`/.lock; waits, and says so, while another process holds it."""
+def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
+    """Holds `path`/.lock, alone or `shared`; waits, and says so, while another process holds it otherwise."""
+    wanted = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with (path / ".lock").open("w") as f:
         try:
-            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(f, wanted | fcntl.LOCK_NB)
         except OSError:
             print(f"waiting for another process that works in {path}", file=sys.stderr, flush=True)
-            fcntl.flock(f, fcntl.LOCK_EX)
+            fcntl.flock(f, wanted)
         yield

@@ -23,6 +23,12 @@ from eagle_lab.data.special import special_ids
 from eagle_lab.serve import chat
 from eagle_lab.serve.client import Client, Completion
 
+ROW = {
+    **{"id": str, "turn": int, "prompt_ids": list[int], "answer_ids": list[int]},
+    **{"text": str, "finish_reason": str},
+}
+"""Of the file that answers are kept in."""
+
 
 @dataclass(frozen=True)
 class Answered:
@@ -55,7 +61,9 @@ def regenerate(
     Turn by turn: turn 2 sees answer 1. Each answer is appended to `file` as it comes back, and a second call
     continues from there; the client is only asked for when something is missing.
     """
-    done = {(row["id"], row["turn"]): row for row in read_jsonl(file, torn_tail=True)} if file.exists() else {}
+    fix = f"Remove {file} to ask for every answer again, or only that line."
+    kept = read_jsonl(file, ROW, fix, torn_tail=True) if file.exists() else []
+    done = {(row["id"], row["turn"]): row for row in kept}
     dropped: Counter[str] = Counter()
     open_ = conversations
     for turn in range(max(len(c.turns) for c in conversations)):

@@ -9,9 +9,9 @@ from typing import Any, overload
 
 import numpy as np
 
-from eagle_lab.config.digest import file_digest
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.files import read_json
+from eagle_lab.config.files import read_tensors
+from eagle_lab.config.stage import finished
 from eagle_lab.data.store import ENDS_WITH_EOS, HOLDOUT
 
 
@@ -80,15 +80,11 @@ class Dataset:
 
 def load(path: Path) -> Dataset:
     """The dataset of a finished stage. Raises LabError for one that is unfinished, changed or has a bad row."""
-    from safetensors.numpy import load_file
-
-    if not (path / "manifest.json").exists():
+    manifest = finished(path)
+    if manifest is None:
         raise LabError(f"{path}: no finished dataset (no manifest.json). Run `eagle-lab data` with the same config.")
-    manifest = read_json(path / "manifest.json")
     file = path / "tokens.safetensors"
-    if not file.exists() or file_digest(file) != manifest["tokens_digest"]:
-        raise LabError(f"{file}: missing, or not the file that manifest.json speaks of. Remove {path} to redo it.")
-    tokens = load_file(file)
+    tokens = read_tensors(file, f"Remove {path} to redo it.", "np")
     lengths, start = np.diff(tokens["offsets"]), tokens["answer_start"]
     bad = np.flatnonzero((start < 1) | (start >= lengths))
     if len(bad):

@@ -26,6 +26,8 @@ from eagle_lab.data.progress import Progress
 from eagle_lab.data.special import special_ids
 from eagle_lab.serve.client import Client, Completion
 
+ROW = {"attempt": int, "token_ids": list[int], "finish_reason": str}
+"""Of the file that attempts are kept in."""
 SENTINEL = "USERTURNSTARTSHERE"
 MAX_ROUNDS = 12
 # below this share of usable turns a round asks no more than 1 / MIN_YIELD times what is missing
@@ -70,7 +72,8 @@ def write_prompts(
     """
     assert source.count is not None
     start, stops = opening(tokenizer, eos_token_ids)
-    attempts = {row["attempt"]: row for row in read_jsonl(file, torn_tail=True)} if file.exists() else {}
+    fix = f"Remove {file} to have every prompt written again, or only that line."
+    attempts = {r["attempt"]: r for r in read_jsonl(file, ROW, fix, torn_tail=True)} if file.exists() else {}
     asked = 0
     kept: list[str] = []
     dropped: Counter[str] = Counter()

@@ -12,15 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from safetensors.torch import load_file
 
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.files import read_json
+from eagle_lab.config.files import check_fields
+from eagle_lab.config.model_config import read_head
 from eagle_lab.draft.head import Head
 from eagle_lab.draft.replay import histogram, rounds
 from eagle_lab.draft.shape import HeadShape
 from eagle_lab.draft.unroll import Batch, hits
+from eagle_lab.export.head_files import load
+from eagle_lab.export.sglang import read
+
+SHAPE: dict[str, Any] = {
+    **dict.fromkeys(("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"), int),
+    **dict.fromkeys(("head_dim", "vocab_size", "draft_vocab_size", "max_position_embeddings"), int),
+    **{"num_aux_hidden_states": int, "rms_norm_eps": float, "rope_parameters": dict},
+}
+"""Fields of config.json that a replay needs."""
 
 
 @dataclass(frozen=True)
@@ -41,29 +51,28 @@ class Replayed:
 
 
 def shape_of(export: Path) -> HeadShape:
-    """The shape of an exported head, from its config.json."""
-    c = read_json(export / "config.json")
+    """The shape of an exported head, from its config.json, where the exporter writes every field out."""
+    c = read_head(export)
+    check_fields(c, SHAPE, f"{export}/config.json", "Export the head again.")
     if c.get("norm_output") or c.get("fc_norm") or c.get("norm_before_fc"):
         raise LabError(f"{export}: heads with norm_output, fc_norm or norm_before_fc cannot be replayed.")
     return HeadShape(
-        hidden_size=c["hidden_size"],
-        target_hidden_size=c.get("target_hidden_size", c["hidden_size"]),
+        target_hidden_size=c.get("target_hidden_size") or c["hidden_size"],
         num_aux=c["num_aux_hidden_states"],
-        intermediate_size=c["intermediate_size"],
-        num_attention_heads=c["num_attention_heads"],
-        num_key_value_heads=c["num_key_value_heads"],
-        head_dim=c["head_dim"],
-        vocab_size=c["vocab_size"],
-        draft_vocab_size=c["draft_vocab_size"],
-        max_position_embeddings=c["max_position_embeddings"],
-        rms_norm_eps=c["rms_norm_eps"],
-        rope_parameters=c["rope_parameters"],
+        **{name: c[name] for name in SHAPE if name != "num_aux_hidden_states"},
     )
+
+
+def draftable(export: Path) -> npt.NDArray[np.bool_]:
+    """bool [V]: which of the target's tokens the head can draft; all of them without a t2d."""
+    t2d = load(export).get("t2d")
+    return np.ones(read_head(export)["vocab_size"], dtype=np.bool_) if t2d is None else t2d.numpy().astype(np.bool_)
 
 
 def load_head(export: Path, embed: torch.Tensor) -> Head:
     """The exported head with the target's embedding [V, H], on its device and in float32."""
-    return Head.with_tensors(shape_of(export), load_file(export / "model.safetensors"), embed)
+    shape = shape_of(export)
+    return Head.with_tensors(shape, read(export, shape), embed)
 
 
 def replay(

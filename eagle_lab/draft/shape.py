@@ -43,6 +43,10 @@ def head_shape(draft: Draft, target: dict[str, Any], num_aux: int) -> HeadShape:
 
     Raises LabError when the draft vocabulary is larger than the target's, or the sizes cannot make a layer.
     """
+    needed = ("num_attention_heads", "intermediate_size", "max_position_embeddings")
+    missing = [f"draft.{name}" for name in needed if not getattr(draft, name) and not target.get(name)]
+    if missing:
+        raise LabError(f"the target's config.json gives no value for {', '.join(missing)}. Set it in the draft config.")
     hidden, heads = target["hidden_size"], draft.num_attention_heads or target["num_attention_heads"]
     kv = draft.num_key_value_heads or min(heads, target.get("num_key_value_heads") or heads)
     if draft.vocab_size > target["vocab_size"]:

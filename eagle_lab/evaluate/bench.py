@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle_lab.config.errors import LabError, ServingFault
-from eagle_lab.config.files import read_json, write_json
+from eagle_lab.config.files import check_fields, read_json, write_json
 from eagle_lab.config.schema import ServerKind, Spec, SpecKind
 from eagle_lab.config.stage import stage
 from eagle_lab.evaluate import intervals, lossless, suites
@@ -56,7 +56,10 @@ def prove(launch: Launch, subject: Subject, prompts: Prompts, root: Path, aux_wi
             found = probe(replace(launch, hidden_states=True), aux_width, ids, work.path / "server.log")
             write_json(work.path / "proof.json", {**found, "digest": work.digest})
             work.finish({"aux_width": aux_width})
-        proof: dict[str, Any] = read_json(work.path / "proof.json")
+        file = work.path / "proof.json"
+        proof = read_json(file)
+        wanted = {"captured_width": int, "digest": str, "counters": list[dict]}
+        check_fields(proof, wanted, str(file), f"Remove {work.path} to prove it again.")
         return proof
 
 
@@ -66,6 +69,8 @@ def _against(baseline: Measurement, found: Measurement) -> dict[str, Any]:
     break_even_accept_length: one verify round costs as much as this many plain tokens, so at the measured cost this
     accept length would run at the baseline's speed.
     """
+    if "tok_s" not in found.row:  # not timed
+        return {}
     ratio = intervals.speed_ratio(found.row["prompts"], baseline.row["prompts"])
     base, own = baseline.row["tok_s"], found.row["tok_s"]
     return {

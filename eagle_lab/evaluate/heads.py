@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eagle_lab.config.files import read_json
+from eagle_lab.config.model_config import read_head
 
 DEFAULT_AUX = 3
 """SGLang captures three streams when the head's config names no ids."""
@@ -12,6 +12,5 @@ DEFAULT_AUX = 3
 
 def aux_width(head: Path, hidden_size: int) -> int:
     """Aux layers named by the head's config.json x the target's hidden size."""
-    config = read_json(head / "config.json")
-    ids = (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
+    ids = (read_head(head).get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
     return (len(ids) if ids else DEFAULT_AUX) * hidden_size

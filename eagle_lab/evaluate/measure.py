@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from eagle_lab.config.digest import plain
 from eagle_lab.config.errors import LabError, ServingFault
-from eagle_lab.config.files import read_jsonl, write_json, write_text
+from eagle_lab.config.files import write_json, write_text
 from eagle_lab.config.provenance import provenance
+from eagle_lab.config.rows import read_requests, read_rows
 from eagle_lab.config.schema import Server, ServerKind, Spec, SpecKind
 from eagle_lab.config.stage import Stage, stage
 from eagle_lab.evaluate import intervals, suites
@@ -31,8 +32,10 @@ from eagle_lab.serve.process import serving
 
 FORMAT = 1
 """Raise it when what a row means changes: older measurements are then redone."""
-PLACES = ("host", "port", "start_timeout_s", "request_timeout_s")
+PLACES = ("host", "port", "start_timeout_s", "request_timeout_s", "stall_timeout_s")
 """Server settings that change no number."""
+NO_NUMBERS = ("path", "format", "field", "limit", "replay")
+"""Suite settings that say where the prompts are (their digest counts) or what is done afterwards."""
 WARM_UP_TOKENS = 16
 
 
@@ -103,20 +106,22 @@ def measure(
     ServingFault.
     The directory root/measurements/SPEC-DIGEST holds rows.jsonl, requests.jsonl, server.log and server_info.json.
     """
-    settings = {k: v for k, v in plain(prompts.settings).items() if k not in ("path", "format", "field", "limit")}
+    settings = {k: v for k, v in plain(prompts.settings).items() if k not in NO_NUMBERS}
     key = {**identity(launch, subject), "suite": prompts.digest, "settings": settings}
     with stage(root, "measurements", label(launch.spec), key) as work:
         if work.manifest is None:
             _run(work, launch, subject, prompts, proof)
-        return Measurement(
-            row=read_jsonl(work.path / "rows.jsonl")[0], requests=read_jsonl(work.path / "requests.jsonl")
-        )
+        row = read_rows(work.path / "rows.jsonl")[0]
+        return Measurement(row, read_requests(work.path / "requests.jsonl", row["requests"]))
 
 
 def _run(work: Stage, launch: Launch, subject: Subject, prompts: Prompts, proof: dict[str, Any] | None) -> None:
     tokenizer = chat.load_tokenizer(launch.target)
     suites.check_fits(prompts, tokenizer, launch.server.context_length)
-    with serving(launch, work.path / "server.log") as client:
+    timed = prompts.settings.timed
+    # an untimed point may cost speed: its server is the one that its proof was taken on
+    launch = replace(launch, alone=timed, hidden_states=not timed and launch.head is not None)
+    with serving(launch, work.path / "server.log", keep=True) as client:
         write_json(work.path / "server_info.json", client.info())
         warm_up = suites.first_prompts(prompts, tokenizer, max(2, prompts.settings.concurrency))
         client.generate(warm_up, max_new_tokens=WARM_UP_TOKENS, concurrency=prompts.settings.concurrency)
@@ -127,7 +132,7 @@ def _run(work: Stage, launch: Launch, subject: Subject, prompts: Prompts, proof:
     row = {
         **describe(launch, subject, prompts, proof),
         **acceptance(launch, requests),
-        **speed(requests),
+        **(speed(requests) if timed else {}),
         "requests": len(requests),
         "completion_tokens": sum(len(r["token_ids"]) for r in requests),
         "prompts": intervals.per_prompt(requests),
@@ -139,7 +144,7 @@ def _run(work: Stage, launch: Launch, subject: Subject, prompts: Prompts, proof:
     }
     write_rows(work.path / "requests.jsonl", requests)
     write_rows(work.path / "rows.jsonl", [row])
-    work.finish({"spec": row["spec"], "accept_length": row["accept_length"], "tok_s": row["tok_s"]})
+    work.finish({"spec": row["spec"], "accept_length": row["accept_length"], "tok_s": row.get("tok_s")})
 
 
 def describe(launch: Launch, subject: Subject, prompts: Prompts, proof: dict[str, Any] | None) -> dict[str, Any]:

@@ -10,25 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from eagle_lab.config.aux_layers import sglang_ids
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.files import read_json, replacing, write_json
+from eagle_lab.config.files import replacing, write_json
 from eagle_lab.draft.head import Head
 from eagle_lab.draft.shape import HeadShape
-
-ARCHITECTURE = "LlamaForCausalLMEagle3"
-LAYER_TENSORS = frozenset(
-    f"midlayer.{name}.weight"
-    for name in (
-        *(f"self_attn.{p}_proj" for p in "qkvo"),
-        *(f"mlp.{p}_proj" for p in ("gate", "up", "down")),
-        *("hidden_norm", "input_layernorm", "post_attention_layernorm"),
-    )
-)
+from eagle_lab.export.head_files import ARCHITECTURE, load
 
 
 def config_json(shape: HeadShape, aux_layers: list[int], target: dict[str, Any], dtype: str) -> dict[str, Any]:
@@ -98,35 +88,6 @@ def check_tensors(tensors: dict[str, Tensor], shape: HeadShape, where: str) -> N
         raise LabError(f"{where}: not a servable head: " + "; ".join(faults) + ". Export it again from a whole run.")
 
 
-def check_given(directory: Path) -> None:
-    """Raises LabError when a head by any trainer lacks a tensor that SGLang would then leave as noise, silently.
-
-    Names are brought to ours as SGLang does it (`model.` prefix, `layers.0` for midlayer); its own embedding, t2d and
-    tensors that options of the config add (fc_norm, input_norm) are its trainer's affair.
-    """
-    found: set[str] = set()
-    for file in sorted(directory.glob("*.safetensors")):
-        try:
-            with safe_open(file, "pt") as f:
-                found |= {n.removeprefix("model.").replace("layers.0.", "midlayer.") for n in f.keys()}  # noqa: SIM118
-        except SafetensorError as e:
-            raise LabError(f"{file}: not a whole safetensors file ({e}). Export or download the head again.") from e
-    config = read_json(directory / "config.json")
-    if not isinstance(config, dict):
-        raise LabError(f"{directory}/config.json: a JSON object is wanted.")
-    wanted = {*LAYER_TENSORS, "fc.weight", "norm.weight"}
-    if config.get("draft_vocab_size") is not None:
-        wanted.add("lm_head.weight")
-        if config.get("draft_vocab_size") != config.get("vocab_size"):
-            wanted.add("d2t")
-    missing = sorted(wanted - found)
-    if found and config.get("architectures") == [ARCHITECTURE] and missing:
-        raise LabError(
-            f"{directory}: the head has no {', '.join(missing)}: SGLang would serve noise there without a word. Export "
-            "it again from a whole run."
-        )
-
-
 def write(
     directory: Path,
     tensors: dict[str, Tensor],
@@ -153,6 +114,6 @@ def write(
 
 def read(directory: Path, shape: HeadShape) -> dict[str, Tensor]:
     """The tensors of an export, checked like `write` does."""
-    tensors: dict[str, Tensor] = load_file(directory / "model.safetensors")
+    tensors = load(directory)
     check_tensors(tensors, shape, str(directory))
     return tensors

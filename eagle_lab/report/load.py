@@ -7,14 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.files import read_json, read_jsonl
-
-REQUIRED = (
-    *("fingerprint", "measurement", "spec", "num_steps", "eagle_topk", "num_draft_tokens", "head_digest"),
-    *("accept_length", "survival", "conditional", "tok_s", "target", "suite", "suite_digest", "concurrency"),
-    *("temperature", "max_new_tokens", "server_kind", "dtype", "sglang_version", "hardware"),
-)
-"""Columns that every row has; others may be absent or null: no baseline on a server that already ran, say."""
+from eagle_lab.config.files import check_fields, read_json
+from eagle_lab.config.rows import ROW, read_rows
 
 
 @dataclass
@@ -39,34 +33,34 @@ def load(directory: Path) -> Results:
             f"{directory}: no such directory. Give report a sweep or run directory, results=outputs/sweeps/..."
         )
     found = Results(name=directory.resolve().name)
-    plan = read_json(directory / "plan.json") if (directory / "plan.json").exists() else {}
+    again = "Run the sweep's command again: it writes the file anew and keeps what is done."
+    plan = _optional(directory / "plan.json", {"points": list[dict], "argv": list[str] | None}, again)
     # a point that an earlier plan left unfinished and this one does not want is nobody's failure
-    planned = {p["point"] for p in plan["points"]} if plan else None
+    planned = {p.get("point") for p in plan["points"]} if plan else None
     by_fingerprint: dict[str, dict[str, Any]] = {}
     for point in [directory, *sorted(p for p in directory.iterdir() if p.is_dir())]:
-        status = read_json(point / "status.json") if (point / "status.json").exists() else None
-        if status is not None and status.get("state") != "done":
+        status = _optional(point / "status.json", {"state": str}, f"Remove {point} and run the sweep's command again.")
+        if status is not None and status["state"] != "done":
             if planned is not None and point.name not in planned:
                 continue
-            found.failed.append((point.name, str(status.get("state")), str(status.get("error", "not finished"))))
+            found.failed.append((point.name, status["state"], str(status.get("error", "not finished"))))
             continue
         if (point / "rows.jsonl").exists():
-            for row in read_jsonl(point / "rows.jsonl"):
-                by_fingerprint.setdefault(_fingerprint(row, point), row)
+            for row in read_rows(point / "rows.jsonl"):
+                by_fingerprint.setdefault(row["fingerprint"], {**dict.fromkeys(ROW), **row})
     if not by_fingerprint and not found.failed:
         raise LabError(f"{directory}: no rows.jsonl and no sweep points there. `eagle-lab bench` or `run` writes them.")
     found.rows = sorted(by_fingerprint.values(), key=order)
-    found.command = plan.get("argv")
+    found.command = plan.get("argv") if plan else None
     return found
 
 
-def _fingerprint(row: dict[str, Any], point: Path) -> str:
-    missing = [name for name in REQUIRED if name not in row]
-    if missing:
-        raise LabError(
-            f"{point / 'rows.jsonl'}: a row without {', '.join(missing)}; it was not written by eagle-lab bench."
-        )
-    return str(row["fingerprint"])
+def _optional(file: Path, wanted: dict[str, Any], fix: str) -> dict[str, Any] | None:
+    if not file.exists():
+        return None
+    found = read_json(file)
+    check_fields(found, wanted, str(file), fix)
+    return found
 
 
 def condition(row: dict[str, Any]) -> tuple[str, ...]:
@@ -77,6 +71,6 @@ def condition(row: dict[str, Any]) -> tuple[str, ...]:
 
 def order(row: dict[str, Any]) -> tuple[Any, ...]:
     """Condition, concurrencies by size, then the baseline, then heads in turn by draft tokens, chains before trees."""
-    busy = (condition({**row, "concurrency": None}), row.get("concurrency") or 0)
+    busy = (condition({**row, "concurrency": None}), row["concurrency"])
     spec = [row.get(k) or 0 for k in ("num_draft_tokens", "eagle_topk", "num_steps")]
     return (*busy, row.get("head_digest") or "", *spec, row["fingerprint"])

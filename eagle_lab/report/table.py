@@ -14,6 +14,7 @@ COLUMNS = (
     *("itl_p50", "itl_p95", "itl_p99", "differing_prompts", "requests", "completion_tokens"),
     *("head_digest", "aux_layers", "target", "target_digest", "suite", "suite_digest", "max_new_tokens"),
     *("temperature", "concurrency", "server_kind", "dtype", "hardware", "sglang_version"),
+    *("proxy_accept_length", "replayed_accept_length", "replayed_equal", "replayed_requests", "coverage"),
     *("measurement", "fingerprint", "baseline_fingerprint", "probe"),
     *("plain_step_s", "round_s", "predicted_accept_length", "predicted_round_s", "predicted_tok_s"),
 )
@@ -69,7 +70,7 @@ def columns(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
                 short(r.get("head_digest")),
                 _cell(r.get("aux_layers")) or "-",
                 "1" if plain else _with(r, "accept_length", "accept_length_low", "accept_length_high"),
-                number(r["tok_s"], 1),
+                number(r.get("tok_s"), 1),
                 "1 (baseline)" if plain else _with(r, "speedup", "speedup_low", "speedup_high"),
                 "-" if plain else number(r.get("break_even_accept_length")),
                 "-" if r.get("differing_prompts") is None else str(r["differing_prompts"]),

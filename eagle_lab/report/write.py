@@ -14,6 +14,7 @@ from typing import Any
 
 from eagle_lab.config.files import write_text
 from eagle_lab.report import break_even, concurrency
+from eagle_lab.report.diagnosis import alarm, note, promises
 from eagle_lab.report.load import Results, condition, load
 from eagle_lab.report.plots import against_concurrency, against_tokens
 from eagle_lab.report.table import columns, csv_text, interval, link, markdown, number, positions, short, show
@@ -74,9 +75,14 @@ def _report(directory: Path, compare: Compare | None) -> Path:
     more = {name: values for g in groups for head in g.heads for name, values in break_even.derived(head).items()}
     write_text(directory / "summary.csv", csv_text([{**r, **more.get(r["fingerprint"], {})} for r in results.rows]))
     write_text(directory / "report.md", markdown_text(results, groups, directory, compare))
-    for group in groups[:SHOWN]:
-        show(group.rows, conditions(group.rows[0]))
-        _say(group.verdict)
+    for i, group in enumerate(groups):
+        if i < SHOWN:
+            show(group.rows, conditions(group.rows[0]))
+            _say(group.verdict)
+        for row in group.rows:
+            for line in [*alarm(row), note(row)]:
+                if line:
+                    _say(line)
     if len(groups) > SHOWN:
         _say(f"{len(groups) - SHOWN} more conditions are in report.md.")
     for point, state, reason in results.failed:
@@ -141,7 +147,7 @@ def markdown_text(results: Results, groups: list[Group], directory: Path, compar
         header, cells = positions(rows)
         if cells:
             parts += ["### Acceptance by draft position", markdown(header, cells)]
-        parts += break_even.section(group.heads)
+        parts += _promises(rows) + break_even.section(group.heads)
         compared, budget = _heads(rows, compare, budget)
         parts += compared + _divergences(rows)
     parts += _concurrencies(results.rows, directory, drawn // 2)
@@ -179,6 +185,15 @@ def _concurrencies(rows: list[dict[str, Any]], directory: Path, drawn: int) -> l
     return parts
 
 
+def _promises(group: list[dict[str, Any]]) -> list[str]:
+    """Training proxy, replay and served acceptance side by side, with the alarms."""
+    header, cells = promises(group)
+    if not cells:
+        return []
+    said = [line for r in group for line in [*alarm(r), note(r)] if line]
+    return ["### Promised and served", markdown(header, cells), *said]
+
+
 def _heads(group: list[dict[str, Any]], compare: Compare | None, budget: int) -> tuple[list[str], int]:
     """Accept length of head against head at the same spec, paired by prompt; what is left of the budget of pairs."""
     by_spec: dict[str, list[dict[str, Any]]] = {}
@@ -210,11 +225,12 @@ def _divergences(group: list[dict[str, Any]]) -> list[str]:
             short(r["head_digest"]),
             str(d["prompt"]),
             *(str(d[k]) for k in ("turn", "position", "expected", "found")),
+            number(d.get("gap_ulps"), 1),
         ]
         for r in group
         for d in r.get("divergences") or []
     ]
-    header = ["spec", "head", "prompt", "turn", "token", "plain decoding", "this point"]
+    header = ["spec", "head", "prompt", "turn", "token", "plain decoding", "this point", "gap in ulps"]
     return ["### Greedy answers that differ from plain decoding", markdown(header, cells)] if cells else []
 
 

@@ -59,10 +59,18 @@ class Client:
         self.base_url = base_url.rstrip("/")
         self.timeout_s = timeout_s
         self.explain = explain
+        self.waiting_since: float | None = None
+        """time.time() from which on at least one request is in flight; None while there is none."""
 
     def info(self) -> dict[str, Any]:
         """/server_info: the server's arguments, version and internal_states."""
-        return self._call("GET", "/server_info").json()
+        try:
+            found = self._call("GET", "/server_info").json()
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ServingFault(f"{self.base_url}/server_info: a JSON object is wanted. No SGLang server answers there.")
+        return found
 
     def healthy(self) -> bool:
         """Whether /health answers 200 by now; the server generates a token for it (0.5 s or more)."""
@@ -110,7 +118,11 @@ class Client:
                 sampling["sampling_seed"] = seed[index] if isinstance(seed, list) else seed
             body = {"input_ids": ids, "sampling_params": sampling, "stream": True}
             bodies.append(body | ({"return_hidden_states": True} if return_hidden_states else {}))
-        return asyncio.run(self._generate(bodies, concurrency, on_done))
+        self.waiting_since = time.time()
+        try:
+            return asyncio.run(self._generate(bodies, concurrency, on_done))
+        finally:
+            self.waiting_since = None
 
     async def _generate(
         self, bodies: list[dict[str, Any]], concurrency: int, on_done: OnDone | None

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eagle_lab.config.errors import LabError
+from eagle_lab.config.model_config import read_target
 from eagle_lab.config.schema import Server, ServerKind, Spec, SpecKind
-from eagle_lab.serve.pairing import algorithm, check_pair, target_config
+from eagle_lab.serve.pairing import algorithm, check_pair
 
 __all__ = ["Launch", "algorithm", "argv", "check", "command_line", "environment", "import_environment"]
 
@@ -52,14 +53,14 @@ class Launch:
     """Let requests ask for hidden states (for the probe: it costs speed)."""
     target_digest: str | None = None
     """Compared with the one beside the head, where both are known."""
+    alone: bool = False
+    """No other server of ours on the GPU meanwhile: this one is timed."""
 
 
 def check(launch: Launch) -> None:
     """Raises LabError for what SGLang would rewrite, crash on, or serve without any acceptance."""
     server = launch.server
-    if server.kind is ServerKind.url:
-        raise LabError(f"server.url={server.url}: that server runs already, there is no command to start it.")
-    positions = target_config(launch.target).get("max_position_embeddings")
+    positions = read_target(launch.target).get("max_position_embeddings")
     if positions is not None and positions < server.context_length:
         raise LabError(
             f"server.context_length={server.context_length} is above the {positions} positions of {launch.target}. "
@@ -76,8 +77,10 @@ def check(launch: Launch) -> None:
 
 def argv(launch: Launch, port: int) -> list[str]:
     """The server's command, ready for execve. Raises LabError as `check`."""
-    check(launch)
     server = launch.server
+    if server.kind is ServerKind.url:
+        raise LabError(f"server.url={server.url}: that server runs already, there is no command to start it.")
+    check(launch)
     options: dict[str, object] = {
         "--model-path": launch.target,
         "--host": server.host,

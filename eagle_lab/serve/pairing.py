@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.files import read_json
+from eagle_lab.config.model_config import read_config, read_export, read_head, read_target
 
 # sglang 0.5.15-0.5.20, srt/models/llama_eagle3.py and kimi_k25_eagle3.py
 EAGLE3_HEADS = frozenset({"LlamaForCausalLMEagle3", "Eagle3DeepseekV2ForCausalLM"})
@@ -70,19 +70,13 @@ def algorithm(head: Path) -> str:
     SGLang itself takes `EAGLE` for an EAGLE-3 head without a word: it then skips the head's fc, replaces its lm_head
     by the target's and accepts next to nothing.
     """
-    found = read_json(head / "config.json").get("architectures") or ["none"]
-    if found[0] not in EAGLE3_HEADS:
+    found = read_config(head).get("architectures") or ["none"]
+    if (found[0] if isinstance(found, list) else found) not in list(EAGLE3_HEADS):
         raise LabError(
             f"{head}/config.json: architectures={found}: not an EAGLE-3 head. SGLang's EAGLE-3 classes are "
             f"{', '.join(sorted(EAGLE3_HEADS))}; heads of other trainers must be converted to one of them first."
         )
     return "EAGLE3"
-
-
-def target_config(target: Path) -> dict[str, Any]:
-    """The target's config.json; the text part's fields win on a multimodal model."""
-    config = read_json(target / "config.json")
-    return {**config, **config.get("text_config", {}), "architectures": config.get("architectures") or ["none"]}
 
 
 def check_pair(target: Path, head: Path, context_length: int, target_digest: str | None = None) -> None:
@@ -91,7 +85,7 @@ def check_pair(target: Path, head: Path, context_length: int, target_digest: str
     target_digest: the target's digest, compared with the one that the exporter wrote beside the head.
     """
     algorithm(head)
-    config, own = target_config(target), read_json(head / "config.json")
+    config, own = read_target(target), read_head(head)
     check_target(target, config["architectures"][0])
     _check_sizes(head, own, target, config)
     positions = own.get("max_position_embeddings")
@@ -100,9 +94,7 @@ def check_pair(target: Path, head: Path, context_length: int, target_digest: str
             f"{head}: max_position_embeddings={positions} is below server.context_length={context_length}: past that "
             f"point drafts are garbage or the server dies. Set server.context_length={positions}."
         )
-    export = head / "export.json"
-    if export.exists():
-        _check_export(head, read_json(export), target, config, target_digest)
+    _check_export(head, read_export(head), target, config, target_digest)
 
 
 def check_target(target: Path, architecture: str) -> None:

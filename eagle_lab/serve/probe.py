@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from eagle_lab.config.errors import ServingFault
-from eagle_lab.config.files import read_json
-from eagle_lab.config.schema import Spec
+from eagle_lab.config.model_config import read_head, read_target
 from eagle_lab.serve.client import Client, Completion
-from eagle_lab.serve.launch import Launch, algorithm
-from eagle_lab.serve.pairing import target_config
+from eagle_lab.serve.launch import Launch
 from eagle_lab.serve.process import serving
+from eagle_lab.serve.running import check_info, speculation
 
 WIDTH_TOKENS = 4
 COUNTER_TOKENS = 48
@@ -29,7 +28,7 @@ def probe(launch: Launch, aux_width: int, prompts: list[list[int]], log: Path) -
     aux_width: aux layers x hidden size. prompts: answered greedily one by one; their counters are in the proof, for
     `check_counters` on servers that return no hidden states.
     """
-    with serving(launch, log) as client:
+    with serving(launch, log, keep=True) as client:
         return examine(client, launch, aux_width, prompts)
 
 
@@ -38,43 +37,18 @@ def examine(client: Client, launch: Launch, aux_width: int, prompts: list[list[i
     assert launch.head is not None
     assert prompts
     info = client.info()
-    asked = _asked(launch.head, launch.spec)
+    asked = speculation(launch)
     check_info(info, asked)
     # the first rows are the prompt's, so it may not be in the cache
     client.flush()
     width = client.generate([prompts[0]], max_new_tokens=WIDTH_TOKENS, return_hidden_states=True)[0].hidden_width
-    check_width(width, aux_width, target_config(launch.target)["hidden_size"], launch)
+    check_width(width, aux_width, read_target(launch.target)["hidden_size"], launch)
     return {
         "captured_width": width,
         "version": info.get("version"),
         **asked,
         "counters": [_counters(ids, done) for ids, done in zip(prompts, _greedy(client, prompts), strict=True)],
     }
-
-
-def check_info(info: dict[str, Any], asked: dict[str, Any]) -> None:
-    """Compares /server_info, and the scheduler's own view in internal_states, with what was asked for."""
-    views = {
-        "/server_info": info,
-        **{f"internal_states[{i}]": s for i, s in enumerate(info.get("internal_states") or [])},
-    }
-    for where, view in views.items():
-        for field, value in asked.items():
-            # a path may come back through a link or with a trailing slash
-            same = Path(str(view.get(field))) == Path(value) if field.endswith("_path") else view.get(field) == value
-            if not same:
-                raise ServingFault(
-                    f"the server runs {field}={view.get(field)!r} ({where}), asked for was {value!r}. {_fix(field)}"
-                )
-
-
-def _fix(field: str) -> str:
-    if field == "speculative_algorithm":
-        return (
-            "An EAGLE-3 head under EAGLE is served without its fc and without its lm_head: accept length 1, no error. "
-            "Start the server with --speculative-algorithm EAGLE3 (`eagle-lab serve` prints the whole command)."
-        )
-    return "Another server answers here, or SGLang has rewritten the argument: look at its log."
 
 
 def check_width(width: int | None, aux_width: int, hidden_size: int, launch: Launch) -> None:
@@ -88,7 +62,7 @@ def check_width(width: int | None, aux_width: int, hidden_size: int, launch: Lau
         )
     aux, wanted = width / hidden_size, aux_width // hidden_size
     if width == hidden_size:
-        config = read_json(launch.head / "config.json").get("eagle_config") if launch.head else None
+        config = read_head(launch.head).get("eagle_config") if launch.head else None
         causes = [
             "the server runs --speculative-algorithm EAGLE with an EAGLE-3 head: start it with EAGLE3",
             f"eagle_config in the head's config.json turns the capture off (it is {config}): use_aux_hidden_state must "
@@ -140,14 +114,4 @@ def _counters(prompt_ids: list[int], done: Completion) -> dict[str, Any]:
         "verify_ct": done.verify_ct,
         "correct_drafts": done.correct_drafts,
         "histogram": done.histogram,
-    }
-
-
-def _asked(head: Path, spec: Spec) -> dict[str, Any]:
-    return {
-        "speculative_algorithm": algorithm(head),
-        "speculative_draft_model_path": str(head),
-        "speculative_num_steps": spec.num_steps,
-        "speculative_eagle_topk": spec.eagle_topk,
-        "speculative_num_draft_tokens": spec.num_draft_tokens,
     }

@@ -1,4 +1,4 @@
-"""The life of a server: started in its own session, waited for, always stopped."""
+"""The life of a server: started in its own session, waited for, watched while it works, always stopped."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from eagle_lab.config.errors import LabError, ServingFault
 from eagle_lab.config.schema import ServerKind
+from eagle_lab.config.stage import locked
 from eagle_lab.serve.client import Client
 from eagle_lab.serve.launch import Launch, argv, command_line, environment
+from eagle_lab.serve.running import check_running
 
 WARDEN = Path(__file__).resolve().parent / "warden.py"
 PORTS = range(20_000, 32_768)
@@ -29,19 +33,82 @@ DYING_S = 2.0
 TAIL_LINES = 20
 
 
-@contextmanager
-def serving(launch: Launch, log: Path) -> Iterator[Client]:
-    """A client of a healthy server that runs exactly `launch`; the server is gone afterwards, whatever happens.
+class _Kept:
+    """The server that a `sharing` block holds open."""
 
+    def __init__(self) -> None:
+        self.launch: Launch | None = None
+        self.log = Path()
+        self.stack = ExitStack()
+        self.client: Client | None = None
+
+    def take(self, launch: Launch, log: Path) -> Client:
+        if self.client is not None and self.launch == launch and self.client.healthy():
+            if log != self.log:
+                log.write_text(f"the server of {self.log}, kept\n", encoding="utf-8")
+            return self.client
+        self.drop()
+        self.client = self.stack.enter_context(_started(launch, log))
+        self.launch, self.log = launch, log
+        return self.client
+
+    def drop(self) -> None:
+        self.client = None
+        self.stack.close()
+
+
+_kept: _Kept | None = None
+
+
+@contextmanager
+def sharing() -> Iterator[None]:
+    """Within this block the last `keep` server stays up for the next `serving` block that asks for the same launch.
+
+    A start costs 20 s on a CPU and 75 s on a GPU; points that differ in prompts, length or concurrency need one.
+    """
+    global _kept
+    if _kept is not None:  # the outer block holds it
+        yield
+        return
+    _kept = _Kept()
+    try:
+        yield
+    finally:
+        kept, _kept = _kept, None
+        kept.drop()
+
+
+@contextmanager
+def serving(launch: Launch, log: Path, *, keep: bool = False) -> Iterator[Client]:
+    """A client of a healthy server that runs exactly `launch`.
+
+    The server is gone afterwards, whatever happens; with `keep`, in a `sharing` block, it stays unless the body failed.
     log: gets the command and all that the server says. A server that already runs (kind url) is left running.
     Raises LabError for a launch that cannot be right or a port that is taken, ServingFault (with the server's last
-    words) for a server that dies or is not healthy within start_timeout_s.
+    words) for a server that dies, hangs or is not healthy within start_timeout_s.
     """
+    if _kept is not None and keep and launch.server.kind is not ServerKind.url:
+        kept = _kept
+        try:
+            yield kept.take(launch, log)
+        except BaseException:
+            kept.drop()
+            raise
+        return
+    if _kept is not None:
+        _kept.drop()  # two at once would share memory and cores
+    with _started(launch, log) as client:
+        yield client
+
+
+@contextmanager
+def _started(launch: Launch, log: Path) -> Iterator[Client]:
     server = launch.server
     if server.kind is ServerKind.url:
         client = Client(str(server.url), server.request_timeout_s)
         if not client.healthy():
             raise ServingFault(f"server.url={server.url}: /health does not answer 200. Start that server first.")
+        check_running(client.info(), launch)
         yield client
         return
     port = server.port or free_port(server.host)
@@ -50,13 +117,71 @@ def serving(launch: Launch, log: Path) -> Iterator[Client]:
             f"server.port={port} on {server.host} is taken by another process. Stop it, give another server.port, or "
             "drop server.port to get a free one."
         )
-    process = start(launch, port, log)
-    try:
-        client = Client(f"http://{server.host}:{port}", server.request_timeout_s, lambda: _autopsy(process, log))
-        _wait_healthy(client, process, server.start_timeout_s, log)
-        yield client
-    finally:
-        stop(process)
+    with device(server.kind, launch.alone):
+        process = start(launch, port, log)
+        watch = None
+        try:
+            client = Client(f"http://{server.host}:{port}", server.request_timeout_s)
+            watch = Watch(client, process, log, server.stall_timeout_s)
+            client.explain = watch.autopsy
+            _wait_healthy(client, process, server.start_timeout_s, log)
+            yield client
+        finally:
+            if watch:
+                watch.end.set()
+            stop(process)
+
+
+@contextmanager
+def device(kind: ServerKind, alone: bool) -> Iterator[None]:
+    """The machine's GPUs: to itself for a server that is timed, shared among those that are not. Waits, and says so.
+
+    A CPU is nobody's alone: tests and other work run there anyway, and its speed says nothing of a GPU.
+    """
+    if kind is not ServerKind.gpu:
+        yield
+        return
+    path = Path(tempfile.gettempdir()) / f"eagle_lab-gpu-{os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}"
+    path.mkdir(exist_ok=True)
+    with locked(path, shared=not alone):
+        yield
+
+
+class Watch:
+    """Stops a server that is asked for an answer and says nothing in its log for `stall_s` seconds.
+
+    SGLang logs every decode step here, so a silent log with requests in flight is a hang (a stopped process, a
+    deadlocked kernel), which HTTP alone would show only after request_timeout_s.
+    """
+
+    def __init__(self, client: Client, process: subprocess.Popen[bytes], log: Path, stall_s: float) -> None:
+        self.client, self.process, self.log, self.stall_s = client, process, log, stall_s
+        self.hung = False
+        self.end = threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while not self.end.wait(min(1.0, self.stall_s / 4)):
+            since = self.client.waiting_since
+            if since is None:
+                continue
+            with suppress(OSError):
+                quiet = time.time() - max(since, self.log.stat().st_mtime)
+                if quiet > self.stall_s:
+                    self.hung = True
+                    stop(self.process)
+                    return
+
+    def autopsy(self) -> str:
+        """`last_words` of a server that does not answer: its connections close a moment before its process ends."""
+        if self.hung:
+            return (
+                f"It hung: no line in its log for server.stall_timeout_s={self.stall_s:g} with requests in flight, so "
+                f"it was stopped. {last_words(None, self.log)}"
+            )
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(DYING_S)
+        return last_words(self.process.poll(), self.log)
 
 
 def start(launch: Launch, port: int, log: Path) -> subprocess.Popen[bytes]:
@@ -86,7 +211,8 @@ def stop(process: subprocess.Popen[bytes]) -> None:
             time.sleep(0.05)
     finally:
         while members(process.pid):
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # gone since we looked
+                os.killpg(process.pid, signal.SIGKILL)
             process.poll()
             time.sleep(0.02)
         process.wait()
@@ -120,13 +246,6 @@ def _wait_healthy(client: Client, process: subprocess.Popen[bytes], timeout_s: f
         time.sleep(POLL_S)
     if process.poll() is not None:
         raise ServingFault(f"{client.base_url} is answered by another process. {last_words(process.returncode, log)}")
-
-
-def _autopsy(process: subprocess.Popen[bytes], log: Path) -> str:
-    """`last_words` of a server that does not answer: its connections close a moment before its process ends."""
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(DYING_S)
-    return last_words(process.poll(), log)
 
 
 def last_words(code: int | None, log: Path) -> str:

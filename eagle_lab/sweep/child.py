@@ -1,4 +1,4 @@
-"""The child process of a sweep point: runs its verb and writes how it ended."""
+"""The child process of a sweep: runs the points of one job and writes how each ended."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from eagle_lab.config import load
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.stage import locked
-from eagle_lab.sweep.execute import set_status, status
+from eagle_lab.sweep import failures
+from eagle_lab.sweep.status import set_status, status
 
 PR_SET_PDEATHSIG = 1
+
+Body = Callable[[str], Callable[..., int]]
+"""Verb -> its `run(config, out) -> exit code`."""
 
 
 class _Stop:
@@ -37,45 +42,57 @@ class _Stop:
             raise KeyboardInterrupt
 
 
-def run_point(directory: Path, body: Callable[[str], Callable[..., int]]) -> int:
-    """Runs the point's verb in this process; its exit code. Errors go on to the caller after status.json has them.
+def run_job(directories: list[Path], body: Body, sharing: Callable[[], AbstractContextManager[None]]) -> int:
+    """Runs the points' verbs in this process, one after another within `sharing`; the worst of their exit codes.
 
-    LabError when no sweep planned the directory.
+    An error ends its point only; every status.json has its own. LabError when no sweep planned a directory.
     """
     stop = _Stop()
     _die_with_parent()
+    codes = []
+    with sharing():
+        for directory in directories:
+            # an earlier sweep that was killed may still have its child at work here
+            with locked(directory):
+                codes.append(_run_point(directory, body, stop))
+    return max(codes)
+
+
+def _run_point(directory: Path, body: Body, stop: _Stop) -> int:
     verb = status(directory).get("verb")
     if verb is None:
         raise LabError(f"{directory}: no planned sweep point is there.")
-    # an earlier sweep that was killed may still have its child at work here
-    with locked(directory):
-        set_status(directory, "running", pid=os.getpid())
-        started = time.time()
-        try:
-            code = body(verb)(load.load_file(directory / "config.yaml"), directory)
-        except BaseException as e:
-            # Lightning makes a SystemExit of an interrupt, so the signal counts and not the exception
-            if stop.asked:
-                set_status(directory, "interrupted")
-                raise KeyboardInterrupt from e
-            set_status(directory, "failed", **_why(e))
-            raise
-        facts = {} if code == 0 else {"error": f"{verb} returned {code}"}
-        seconds = round(time.time() - started, 1)
-        set_status(directory, "failed" if code else "done", exit_code=code, seconds=seconds, **facts)
-        return code
+    set_status(directory, "running", pid=os.getpid())
+    started = time.time()
+    try:
+        code = body(verb)(load.load_file(directory / "config.yaml"), directory)
+    except BaseException as e:
+        # Lightning makes a SystemExit of an interrupt, so the signal counts and not the exception
+        if stop.asked:
+            set_status(directory, "interrupted")
+            raise KeyboardInterrupt from e
+        facts = _why(e)
+        set_status(directory, "failed", **facts)
+        return int(facts["exit_code"])
+    if code == 0:
+        set_status(directory, "done", exit_code=0, seconds=round(time.time() - started, 1))
+    else:
+        set_status(directory, "failed", error=f"{verb} returned {code}", exit_code=code, kind=failures.OTHER)
+    return code
 
 
 def _why(e: BaseException) -> dict[str, Any]:
     if isinstance(e, LabError):
-        return {"error": str(e), "exit_code": e.exit_code}
-    if isinstance(e, KeyboardInterrupt):
-        return {"error": "interrupted", "exit_code": 130}
-    return {"error": f"{type(e).__name__}: {e}", "traceback": traceback.format_exc(), "exit_code": 1}
+        return {"error": str(e), "exit_code": e.exit_code, "kind": failures.kind(str(e))}
+    error = f"{type(e).__name__}: {e}"
+    found = failures.kind(error)
+    # what is no known kind and no message of ours is a bug
+    name = "bug" if found == failures.OTHER else found
+    return {"error": error, "traceback": traceback.format_exc(), "exit_code": 1, "kind": name}
 
 
 def _die_with_parent() -> None:
-    """A sweep that is killed outright takes its point along (as SIGTERM, so servers are stopped). Linux only."""
+    """A sweep that is killed outright takes its jobs along (as SIGTERM, so servers are stopped). Linux only."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

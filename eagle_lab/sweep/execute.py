@@ -1,7 +1,7 @@
-"""Runs the points of a sweep, each in a child process, and keeps what happened in status.json.
+"""Runs the jobs of a sweep in child processes; what became of each point stands in its status.json.
 
-A point's config is frozen in its directory before the first one starts: edits to conf/ during a sweep change nothing.
-A point is done when its status.json says so for this content; everything else is run again by the same command.
+Timed jobs run alone; the others side by side, `jobs` at a time. A point is done when its status.json says so for this
+content; everything else is run again by the same command.
 """
 
 from __future__ import annotations
@@ -13,91 +13,136 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from eagle_lab.config import load
-from eagle_lab.config.content import content_digest
-from eagle_lab.config.files import read_json, write_json
-from eagle_lab.config.provenance import provenance
+from eagle_lab.sweep import failures
+from eagle_lab.sweep.jobs import Estimate, Job, jobs, with_baselines
+from eagle_lab.sweep.plan import is_done, plan
 from eagle_lab.sweep.points import Point
+from eagle_lab.sweep.status import set_status, status
+
+POLL_S = 0.1
+KILLED_BY_HAND = 130
 
 
-def status(directory: Path) -> dict[str, Any]:
-    """What is known of a point: state new, planned, running, done, failed or interrupted, and facts."""
-    file = directory / "status.json"
-    return read_json(file) if file.exists() else {"state": "new"}
-
-
-def set_status(directory: Path, state: str, **facts: Any) -> None:
-    """Replaces the state; verb and digest are kept from the plan."""
-    kept = {k: v for k, v in status(directory).items() if k in ("verb", "digest")}
-    write_json(directory / "status.json", {"state": state, "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **kept, **facts})
-
-
-def execute(points: list[Point]) -> list[Path]:
+def execute(sweep: Path, points: list[Point]) -> list[Path]:
     """Runs what is not done; returns the directories of the failed points (their status.json says why).
 
-    A failed point does not keep the others from running. Ctrl-C or SIGTERM stops the running point, which may clean
-    up, and then the sweep, as a KeyboardInterrupt.
+    A failed point does not keep the others from running; kinds of failure that pass are tried again (`failures`).
+    Ctrl-C or SIGTERM stops the running points, which may clean up, and then the sweep, as a KeyboardInterrupt.
+    LabError when the directory holds another sweep (see `plan`).
     """
-    # overrides that resolve to the same content name the same directory
-    points = list({point.directory: point for point in points}.values())
-    todo = _plan(points)
-    failed = []
-    for number, point in enumerate(todo, 1):
-        print(f"point {number} of {len(todo)}: {point.directory}", flush=True)
-        code = _spawn(point.directory)
-        if code != 0:
-            failed.append(point.directory)
-            print(f"FAILED: {point.directory}: {status(point.directory).get('error', 'see above')}", file=sys.stderr)
+    config = points[0].config
+    points = with_baselines(sweep, points)
+    if config.dry_run:
+        _show(jobs(points))
+        return []
+    todo = plan(sweep, points, config.replan)
+    _Executor(jobs(todo), len(todo), config.jobs).run()
+    failed = [p.directory for p in points if status(p.directory)["state"] != "done"]
     if failed:
         print(f"{len(failed)} of {len(points)} points failed; the same command runs them again.", file=sys.stderr)
     return failed
 
 
-def _plan(points: list[Point]) -> list[Point]:
-    """Freezes every point's config, writes plan.json and returns the points that are not done."""
-    todo, planned = [], []
-    for point in points:
-        wanted = content_digest(point.verb, point.config)
-        planned.append({"point": point.directory.name, "verb": point.verb, "digest": wanted})
-        was = status(point.directory)
-        if was["state"] == "done" and was.get("digest") == wanted:
-            print(f"done already: {point.directory}", flush=True)
-            continue
-        point.directory.mkdir(parents=True, exist_ok=True)
-        load.dump(point.config, point.directory / "config.yaml")
-        set_status(point.directory, "planned", digest=wanted, verb=point.verb)
-        todo.append(point)
-    facts = {"argv": [*sys.argv[0].split(), *sys.argv[1:]], "points": planned, "provenance": provenance()}
-    write_json(points[0].directory.parent / "plan.json", facts)
-    return todo
+def _show(planned: list[Job]) -> None:
+    for number, job in enumerate(planned, 1):
+        how = "alone" if job.timed else "side by side"
+        print(f"job {number} of {len(planned)}, {how}:")
+        for point in job.points:
+            done = " (done)" if is_done(point) else ""
+            added = " (baseline, added)" if point.baseline else ""
+            print(f"  {point.directory}{added}{done}")
 
 
-def _spawn(directory: Path) -> int:
-    """Runs one point in a child; its exit code, with the status put right when the child could not do it itself."""
-    with _sigterm_as_interrupt():
-        child = subprocess.Popen([sys.executable, "-m", "eagle_lab", "point", str(directory)])
-        try:
-            code = child.wait()
-        except KeyboardInterrupt:
-            # a terminal's Ctrl-C reached the child too, a plain kill did not; the child heeds the first signal only
+class _Executor:
+    def __init__(self, waiting: list[Job], total: int, side_by_side: int) -> None:
+        self.waiting, self.total, self.side_by_side = waiting, total, side_by_side
+        self.running: dict[subprocess.Popen[bytes], Job] = {}
+        self.estimate = Estimate()
+        self.started = 0
+
+    def run(self) -> None:
+        with _sigterm_as_interrupt():
+            try:
+                while self.waiting or self.running:
+                    while self.waiting and self._may_start(self.waiting[0]):
+                        self._start(self.waiting.pop(0))
+                    ended = [child for child in self.running if child.poll() is not None]
+                    for child in ended:
+                        self._end(self.running.pop(child), child.returncode)
+                    if not ended:
+                        time.sleep(POLL_S)
+            except KeyboardInterrupt:
+                self._stop()
+                raise
+
+    def _may_start(self, job: Job) -> bool:
+        if not self.running:
+            return True
+        baseline_first = any(_is_baseline(j) != _is_baseline(job) for j in self.running.values())
+        alone = job.timed or any(j.timed for j in self.running.values())
+        return not baseline_first and not alone and len(self.running) < self.side_by_side
+
+    def _start(self, job: Job) -> None:
+        left = self.estimate.remaining([job, *self.waiting])
+        eta = "" if left is None else f" (about {_clock(left)} left)"
+        for point in job.points:
+            self.started += 1
+            tries = int(status(point.directory).get("attempts", 0)) + 1
+            set_status(point.directory, "planned", attempts=tries)
+            print(f"point {min(self.started, self.total)} of {self.total}{eta}: {point.directory}", flush=True)
+        directories = [str(p.directory) for p in job.points]
+        self.running[subprocess.Popen([sys.executable, "-m", "eagle_lab", "point", *directories])] = job
+
+    def _end(self, job: Job, code: int) -> None:
+        if code == KILLED_BY_HAND:
+            raise KeyboardInterrupt
+        again = []
+        for number, point in enumerate(job.points):
+            found = status(point.directory)
+            if found["state"] == "done":
+                self.estimate.add(number == 0, job.work / len(job.points), float(found.get("seconds", 0)))
+                continue
+            if found["state"] == "planned" and number > 0:  # its process died before it came to this one
+                again.append(point)
+                continue
+            if found["state"] != "failed":
+                how = f"was killed by signal {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+                error = f"the point's process {how}"
+                set_status(point.directory, "failed", error=error, exit_code=code, kind=failures.kind(error))
+                found = status(point.directory)
+            if found["attempts"] <= failures.retries(found["kind"]):
+                print(f"once more ({found['kind']}): {point.directory}: {found['error']}", file=sys.stderr, flush=True)
+                again.append(point)
+            else:
+                print(f"FAILED ({found['kind']}): {point.directory}: {found['error']}", file=sys.stderr, flush=True)
+        if again:
+            self.started -= len(again)
+            self.waiting.insert(0, Job(again))
+
+    def _stop(self) -> None:
+        # a terminal's Ctrl-C reached the children too, a plain kill did not; a child heeds the first signal only
+        for child in self.running:
             child.send_signal(signal.SIGTERM)
+        for child, job in self.running.items():
             child.wait()
-            if status(directory)["state"] != "done":
-                set_status(directory, "interrupted")
-            raise
-    if code == 130:
-        raise KeyboardInterrupt
-    if code != 0 and status(directory)["state"] != "failed":
-        how = f"was killed by signal {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        set_status(directory, "failed", error=f"the point's process {how}", exit_code=code)
-    return code
+            for point in job.points:
+                if status(point.directory)["state"] not in ("done", "failed", "planned"):
+                    set_status(point.directory, "interrupted")
+
+
+def _is_baseline(job: Job) -> bool:
+    return job.points[0].config.spec.kind.value == "none"
+
+
+def _clock(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes or 1} min"
 
 
 @contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
-    def stop(*_: Any) -> None:
+    def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
     previous = signal.signal(signal.SIGTERM, stop)

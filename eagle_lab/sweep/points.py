@@ -17,6 +17,12 @@ class Point:
     verb: str
     directory: Path
     config: Config
+    baseline: bool = False
+    """Not asked for, but needed: the plain decoding that other points are compared with."""
+
+    @property
+    def digest(self) -> str:
+        return content_digest(self.verb, self.config)
 
 
 def name_points(sweep: Path, verb: str, composed: list[tuple[list[str], Config]]) -> list[Point]:
@@ -28,11 +34,15 @@ def name_points(sweep: Path, verb: str, composed: list[tuple[list[str], Config]]
     common = set.intersection(*(set(overrides) for overrides, _ in composed)) if len(composed) > 1 else set()
     points: dict[str, Point] = {}
     for overrides, config in composed:
-        digest = content_digest(verb, config)[:8]
-        there = sorted(sweep.glob(f"*-{digest}"))
-        directory = there[0] if there else sweep / f"{readable([o for o in overrides if o not in common])}-{digest}"
-        points.setdefault(digest, Point(verb, directory, config))
+        point = name_point(sweep, verb, config, readable([o for o in overrides if o not in common]))
+        points.setdefault(point.digest, point)
     return list(points.values())
+
+
+def name_point(sweep: Path, verb: str, config: Config, label: str) -> Point:
+    short = content_digest(verb, config)[:8]
+    there = sorted(sweep.glob(f"*-{short}"))
+    return Point(verb, there[0] if there else sweep / f"{label}-{short}", config)
 
 
 def readable(overrides: list[str]) -> str:

@@ -40,10 +40,10 @@ def _eos(directory: Path, token: str, token_id: int) -> dict[str, Any]:
                 changed[name] = content | wanted
     for name in ("config.json", "generation_config.json"):
         content = _optional(directory / name)
-        stated = _ids(content.get("eos_token_id")) or _ids(content.get("text_config", {}).get("eos_token_id"))
+        stated = _ids(content.get("eos_token_id")) or _ids((content.get("text_config") or {}).get("eos_token_id"))
         if (name == "config.json" or content) and token_id not in stated:
             changed[name] = content | {"eos_token_id": token_id}
-            if "text_config" in content:
+            if content.get("text_config"):
                 changed[name]["text_config"] = content["text_config"] | {"eos_token_id": token_id}
     return changed
 
@@ -57,7 +57,7 @@ def eos_token_ids(directory: Path) -> list[int]:
     own = token_id(directory, token) if token else None
     config = _optional(directory / "config.json")
     ids = [own] if own is not None else []
-    for stated in (config, config.get("text_config", {}), _optional(directory / "generation_config.json")):
+    for stated in (config, config.get("text_config") or {}, _optional(directory / "generation_config.json")):
         ids += _ids(stated.get("eos_token_id"))
     return list(dict.fromkeys(ids))
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from eagle_lab.config.digest import digest, file_digest
+from eagle_lab.config.errors import LabError
 from eagle_lab.config.files import read_json, write_json
 from eagle_lab.config.stage import locked
 
@@ -25,12 +27,22 @@ def directory_digest(directory: Path, cache: Path) -> str:
     return digest(dict(zip([p.name for p in files], memoised(files, cache), strict=True)))
 
 
+def _memo(file: Path) -> dict[str, list[Any]]:
+    """Path -> [size, mtime, digest]. It only saves time: what cannot be read is hashed and written anew."""
+    try:
+        found = read_json(file)
+    except LabError:
+        return {}
+    shape = [int, int, str]
+    return {path: known for path, known in found.items() if isinstance(known, list) and [*map(type, known)] == shape}
+
+
 def memoised(files: list[Path], cache: Path) -> list[str]:
     """The files' digests. One hashed before is known by its path, size and mtime, so that big weights are read once."""
     cache.mkdir(parents=True, exist_ok=True)
     memo_file = cache / "digests.json"
     with locked(cache):
-        memo = read_json(memo_file) if memo_file.exists() else {}
+        memo = _memo(memo_file)
         seen = {}
         for path in (p.resolve() for p in files):
             stat = path.stat()

@@ -13,7 +13,8 @@ from typing import Any
 
 from eagle_lab.config.digest import digest
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.files import read_json, write_json
+from eagle_lab.config.files import write_json
+from eagle_lab.config.model_config import read_target
 from eagle_lab.config.provenance import provenance
 from eagle_lab.config.schema import Target, TargetKind
 from eagle_lab.config.stage import locked
@@ -69,23 +70,9 @@ def locate(target: Target, cache: Path) -> LocatedTarget:
     """
     cache = cache.expanduser()
     directory, origin = _source(target, cache)
-    config = read_config(directory)
+    config = read_target(directory)
     _compare(target, config, directory)
     return LocatedTarget(target.name, directory, origin, config, directory_digest(directory, cache))
-
-
-def read_config(directory: Path) -> dict[str, Any]:
-    """The directory's config.json, a text_config merged into it; LabError when it does not describe a model."""
-    file = directory / "config.json"
-    if not file.exists():
-        raise LabError(f"{directory}: no config.json in it. target.path must be a Hugging Face model directory.")
-    config = read_json(file)
-    merged = config | config.get("text_config", {})
-    merged |= {key: config[key] for key in ("architectures", "model_type") if key in config}
-    missing = [k for k in ("architectures", "num_hidden_layers", "hidden_size", "vocab_size") if not merged.get(k)]
-    if missing:
-        raise LabError(f"{file}: no value for {', '.join(missing)}. A causal language model's config.json is wanted.")
-    return merged
 
 
 def _source(target: Target, cache: Path) -> tuple[Path, str]:
@@ -111,7 +98,7 @@ def _given(target: Target, cache: Path) -> tuple[Path, str]:
     assert target.path is not None
     path = Path(target.path).expanduser()
     if path.is_dir():
-        read_config(path)
+        read_target(path)
         return _with_corrections(target, path.resolve(), f"path {path}", cache)
     if path.exists() or not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", target.path):
         raise LabError(

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from eagle_lab.config.errors import LabError
@@ -87,6 +88,14 @@ class TargetModel:
         }
 
     @torch.no_grad()
+    def next_logits(self, ids: list[int]) -> Tensor:
+        """[V] after these tokens, in the model's dtype."""
+        last = self.decoder(input_ids=torch.tensor([ids], device=self.device), use_cache=False).last_hidden_state
+        self._streams.clear()
+        logits: Tensor = self.model.get_output_embeddings()(last[0, -1])
+        return logits
+
+    @torch.no_grad()
     def greedy(self, prompt_ids: list[int], n: int) -> list[int]:
         """n tokens, each the most likely one, end tokens included: the reference for lossless serving."""
         ids = torch.tensor([prompt_ids], device=self.device)
@@ -117,7 +126,8 @@ def _load(located: LocatedTarget, dtype: str) -> nn.Module:
         )
     try:
         model: nn.Module = cls.from_pretrained(located.path, dtype=getattr(torch, dtype))
-    except (OSError, ValueError, ImportError) as e:
+    # RuntimeError: weights of other sizes than config.json says
+    except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as e:
         raise LabError(f"target {located.name}: {located.path} does not load as {located.architecture} ({e}).") from e
     return model
 

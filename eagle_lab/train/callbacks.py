@@ -24,7 +24,8 @@ class MetricsFile(Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self.path.exists():
-            kept = [r for r in read_jsonl(self.path, torn_tail=True) if r["step"] <= trainer.global_step]
+            rows = read_jsonl(self.path, {"step": int}, f"Remove {self.path} to go on without it.", torn_tail=True)
+            kept = [r for r in rows if r["step"] <= trainer.global_step]
             write_text(self.path, "".join(json.dumps(r) + "\n" for r in kept))
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import struct
 import sys
 import warnings
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -148,7 +150,13 @@ def fit(
     quiet()
     checkpoints = out / "checkpoints"
     saver = ModelCheckpoint(
-        dirpath=checkpoints, filename="{step}", save_last=False, save_top_k=1, every_n_train_steps=t.checkpoint_every
+        dirpath=checkpoints,
+        filename="{step}",
+        # the two newest: one may be torn by a full disk or a power cut
+        monitor="step",
+        mode="max",
+        save_top_k=2,
+        every_n_train_steps=t.checkpoint_every,
     )
     trainer = L.Trainer(
         accelerator="gpu" if feed.device.type == "cuda" else "cpu",
@@ -194,9 +202,27 @@ def quiet() -> None:
 
 
 def newest(checkpoints: Path) -> str | None:
-    """The checkpoint with the most steps. Lightning writes them aside and renames, so each one is whole."""
+    """The whole checkpoint with the most steps; one that is torn is put aside, out loud."""
     found = sorted(checkpoints.glob("step=*.ckpt"), key=lambda p: int(p.stem.split("=")[1].split("-")[0]))
+    torn = []
+    while found and not _whole(found[-1]):
+        torn.append(found.pop())
+    for checkpoint in torn:
+        aside = checkpoint.rename(checkpoint.with_suffix(".torn"))
+        print(f"{checkpoint}: not a whole checkpoint; put aside as {aside.name}", file=sys.stderr)  # noqa: T201
+    if torn:
+        where = f"goes on from {found[-1].name}" if found else "starts again from step 0: no other checkpoint is there"
+        print(f"training {where}", file=sys.stderr)  # noqa: T201
     return str(found[-1]) if found else None
+
+
+def _whole(checkpoint: Path) -> bool:
+    """Whether every part has the checksum that torch.save gave it; nothing is unpickled."""
+    try:
+        with zipfile.ZipFile(checkpoint) as parts:
+            return parts.testzip() is None
+    except (zipfile.BadZipFile, EOFError, ValueError, RuntimeError, NotImplementedError, struct.error):
+        return False
 
 
 @torch.no_grad()

@@ -12,7 +12,16 @@ import pytest
 
 from eagle_lab.config.digest import digest, file_digest, plain
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.files import append_jsonl, read_json, read_jsonl, replacing, write_json, write_text
+from eagle_lab.config.files import (
+    append_jsonl,
+    check_fields,
+    read_json,
+    read_jsonl,
+    read_tensors,
+    replacing,
+    write_json,
+    write_text,
+)
 from eagle_lab.config.schema import Spec, SpecKind
 
 
@@ -113,3 +122,52 @@ def test_file_digest_reads_bytes(tmp_path: Path) -> None:
     a.write_text(json.dumps([1]))
     b.write_text(json.dumps([2]))
     assert file_digest(a, b) != file_digest(b, a)
+
+
+@pytest.mark.parametrize("text", ["[1]", "3", "null", '"a"'])
+def test_json_that_is_no_object(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(LabError, match=r"a\.json: .* found, a JSON object is wanted"):
+        read_json(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad", "said"),
+    [
+        (str, ["", "a"], [1, None, ["a"]], "text"),
+        (int, [0, -3], ["3", 1.0, True, None], "a whole number"),
+        (float, [0, 1.5], ["1.5", False], "a number"),
+        (int | None, [1, None], ["1"], "a whole number or null"),
+        (list[int], [[], [1, 2]], [[1, "2"], 1, {"1": 1}], "a list of whole numbers"),
+        (dict[str, list[float]], [{}, {"a": [1, 0.5]}], [{"a": 1}, [[1]]], "an object"),
+        (bool | None, [True, None], [1, "true"], "true or false or null"),
+    ],
+)
+def test_fields_of_the_wrong_type_are_named(kind, good, bad, said) -> None:
+    for value in good:
+        check_fields({"x": value}, {"x": kind}, "here")
+    for value in bad:
+        with pytest.raises(LabError) as e:
+            check_fields({"x": value}, {"x": kind}, "here", "Mend it.")
+        assert str(e.value) == f"here: x={value!r}: {said} is wanted. Mend it."
+
+
+def test_all_missing_fields_are_named_and_what_may_be_null_may_be_absent() -> None:
+    with pytest.raises(LabError, match=r"^here: no value for a, b; c='x': a whole number is wanted\.$"):
+        check_fields({"c": "x"}, {"a": str, "b": int, "c": int, "d": str | None}, "here")
+
+
+def test_rows_are_checked_with_their_line(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"n": 1}\n{"n": "1"}\n')
+    with pytest.raises(LabError, match=r"rows\.jsonl, line 2: n='1': a whole number is wanted\. Mend it\."):
+        read_jsonl(file, {"n": int}, "Mend it.")
+
+
+@pytest.mark.parametrize("content", [b"", b"torn", (500).to_bytes(8, "little") + b"{}", None])
+def test_torn_tensors(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "a.safetensors"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(LabError, match=r"a\.safetensors: .*Mend it\."):
+        read_tensors(file, "Mend it.", "np")

@@ -98,3 +98,63 @@ def test_what_a_killed_run_was_writing_is_swept_away(tmp_path: Path) -> None:
         torn.write_text("{")
     with stage(tmp_path, "heads", "x", {"a": 1}):
         assert not torn.exists()
+
+
+def finish(root: Path) -> Path:
+    with stage(root, "heads", "x", {"a": 1}) as work:
+        for name in ("head.safetensors", "rows.jsonl", "server.log", ".hidden"):
+            (work.path / name).write_text(f"whole {name}")
+        (work.path / "checkpoints").mkdir()
+        (work.path / "checkpoints/step=1.ckpt").write_text("whole")
+        work.finish({"rows": 1})
+    return work.path
+
+
+def reuse(root: Path) -> None:
+    with stage(root, "heads", "x", {"a": 1}) as work:
+        assert work.reused
+
+
+def test_the_manifest_knows_the_stages_files(tmp_path: Path) -> None:
+    files = json.loads((finish(tmp_path) / "manifest.json").read_text())["files"]
+    assert files.keys() == {"head.safetensors", "rows.jsonl"}
+    assert files["rows.jsonl"] == {"size": 16, "digest": "a2e68434681413f6"}
+
+
+@pytest.mark.parametrize("name", ["head.safetensors", "rows.jsonl"])
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [(b"whole", "5 bytes"), (b"", "0 bytes"), (b"WHOLE rows.jsonl", "16 bytes"), (None, "no file")],
+)
+def test_a_finished_stage_that_was_touched_is_refused(tmp_path: Path, name: str, content, found: str) -> None:
+    path = finish(tmp_path)
+    (path / name).unlink()
+    if content is not None:
+        (path / name).write_bytes(content)
+    with pytest.raises(LabError) as e:
+        reuse(tmp_path)
+    assert str(e.value).startswith(f"{path / name}: {found}")
+    assert str(e.value).endswith(f"expected. Remove {path} to redo the stage.")
+
+
+def test_logs_checkpoints_and_what_was_put_there_later_may_change(tmp_path: Path) -> None:
+    path = finish(tmp_path)
+    for name in ("server.log", ".hidden", "checkpoints/step=1.ckpt", "notes.txt"):
+        (path / name).write_text("changed")
+    reuse(tmp_path)
+
+
+def test_a_manifest_from_before_there_were_digests(tmp_path: Path) -> None:
+    file = finish(tmp_path) / "manifest.json"
+    manifest = json.loads(file.read_text())
+    del manifest["files"]
+    file.write_text(json.dumps(manifest))
+    (file.parent / "rows.jsonl").write_text("changed")
+    reuse(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"digest": 1}', '{"digest": "a", "files": {"rows.jsonl": 3}}'])
+def test_a_broken_manifest_is_refused(tmp_path: Path, text: str) -> None:
+    (finish(tmp_path) / "manifest.json").write_text(text)
+    with pytest.raises(LabError, match=r"manifest\.json"):
+        reuse(tmp_path)

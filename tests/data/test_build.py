@@ -226,3 +226,27 @@ def test_source_answers_must_exist(client, configured, jsonl, target, tmp_path):
     synth = Source(kind=SourceKind.self_synth, count=2)
     with pytest.raises(LabError, match="regenerate=false with a self_synth source"):
         build(configured(synth, answers={"regenerate": False}), target, tmp_path)
+
+
+@pytest.mark.parametrize("tail", ['{"id": "0/p-1"}\n', "[3]\n", '{"id": "0/x", "turn": "0"}\n'])
+def test_answers_that_nobody_wrote_are_named(client, configured, jsonl, target, tmp_path, tail):
+    client.die_after = 2
+    config = configured(jsonl(*({"turns": [f"Tell me about number {i}"]} for i in range(4))))
+    with pytest.raises(ServingFault):
+        build(config, target, tmp_path)
+    (file,) = tmp_path.glob("answers/*/answers.jsonl")
+    with file.open("a") as f:
+        f.write(tail)
+    client.die_after = None
+    with pytest.raises(LabError, match=rf"answers\.jsonl, line 3: .*Remove {file}"):
+        build(config, target, tmp_path)
+
+
+def test_finished_answers_that_were_cut_are_not_asked_for_again(client, configured, jsonl, target, tmp_path):
+    """The file grows while the stage is in progress; once it is finished it may not change."""
+    source = jsonl(*({"turns": [f"Tell me about number {i}"]} for i in range(4)))
+    build(configured(source), target, tmp_path)
+    (file,) = tmp_path.glob("answers/*/answers.jsonl")
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(LabError, match=r"answers\.jsonl: .* expected\. Remove"):
+        build(configured(source, max_length=64), target, tmp_path)

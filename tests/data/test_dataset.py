@@ -42,8 +42,8 @@ def test_an_unfinished_or_changed_dataset_is_refused(made, tmp_path):
     raw = bytearray(file.read_bytes())
     raw[-1] ^= 1
     file.write_bytes(raw)
-    with pytest.raises(LabError, match="not the file that manifest"):
+    with pytest.raises(LabError, match=rf"tokens\.safetensors: {len(raw)} bytes .* expected\. Remove"):
         load(made.path)
     file.unlink()
-    with pytest.raises(LabError, match="missing"):
+    with pytest.raises(LabError, match="no file found"):
         load(made.path)

@@ -52,3 +52,10 @@ def test_a_latent_attention_target_gets_a_llama_shaped_head():
     kimi = {**TARGET, "hidden_size": 7168, "num_attention_heads": 64, "num_key_value_heads": 64, "head_dim": 192}
     shape = head_shape(Draft(vocab_size=100), {**kimi, "kv_lora_rank": 512}, 3)
     assert shape.head_dim == 112
+
+
+def test_sizes_that_the_target_does_not_give_are_named():
+    short = {k: v for k, v in TARGET.items() if k not in ("intermediate_size", "max_position_embeddings")}
+    with pytest.raises(LabError, match=r"draft\.intermediate_size, draft\.max_position_embeddings\. Set it"):
+        head_shape(Draft(vocab_size=100), short, 3)
+    assert head_shape(Draft(vocab_size=100, intermediate_size=8, max_position_embeddings=9), short, 3)

@@ -38,7 +38,7 @@ class FakeServing:
     clock: itertools.count = field(default_factory=itertools.count)
 
     @contextmanager
-    def __call__(self, launch, log):
+    def __call__(self, launch, log, keep=False):
         self.launches.append(launch)
         log.write_text("started")
         yield FakeClient(self, launch)
@@ -90,7 +90,7 @@ def server(monkeypatch) -> FakeServing:
 
     def probe(launch, aux_width, prompts, log):
         fake.calls.append(("probe", launch.hidden_states, aux_width, prompts))
-        return {"captured_width": aux_width}
+        return {"captured_width": aux_width, "counters": []}
 
     monkeypatch.setattr(bench_module, "probe", probe)
     monkeypatch.setattr(measure_module, "check_counters", lambda client, proof: fake.calls.append(("counters", proof)))
@@ -120,6 +120,8 @@ def launch(tmp_path) -> Launch:
     head.mkdir()
     config = {
         "architectures": ["LlamaForCausalLMEagle3"],
+        "hidden_size": 64,
+        "vocab_size": 512,
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 3, 4]},
     }
     (head / "config.json").write_text(json.dumps(config))

@@ -94,7 +94,9 @@ def test_speculation_without_a_head(server, suite, launch, tmp_path):
 
 def test_aux_width(launch):
     assert aux_width(launch.head, 64) == 192
-    (launch.head / "config.json").write_text('{"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2]}}')
+    config = json.loads((launch.head / "config.json").read_text())
+    two = config | {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2]}}
+    (launch.head / "config.json").write_text(json.dumps(two))
     assert aux_width(launch.head, 64) == 128
-    (launch.head / "config.json").write_text('{"eagle_config": null}')
+    (launch.head / "config.json").write_text(json.dumps(config | {"eagle_config": None}))
     assert aux_width(launch.head, 64) == 192

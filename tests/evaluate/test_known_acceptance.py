@@ -1,7 +1,4 @@
-"""A real server whose counters are known before it starts: the whole way from the suite to the row.
-
-The target maps t to t + 1; the head is exact but lacks the tokens t % SKIP == 0.
-"""
+"""A real server whose counters are known before it starts: the whole way from the suite to the row."""
 
 from __future__ import annotations
 
@@ -9,32 +6,19 @@ import json
 from dataclasses import replace
 
 import pytest
-from safetensors.torch import load_file
 
 from eagle_lab.config.digest import file_digest
-from eagle_lab.config.schema import Draft, DraftInit, Server, ServerKind, Spec, SpecKind, Suite, Target, TargetKind
-from eagle_lab.draft.known import analytic_head, kept_ids
-from eagle_lab.draft.shape import head_shape
+from eagle_lab.config.schema import Spec, SpecKind, Suite
 from eagle_lab.evaluate import intervals
 from eagle_lab.evaluate.bench import bench_point
 from eagle_lab.evaluate.measure import Measurement, Subject, measure
 from eagle_lab.evaluate.suites import load_suite
-from eagle_lab.export.sglang import write
 from eagle_lab.serve.launch import Launch
-from eagle_lab.target.locate import locate
+from tests.known_acceptance import AUX, CPU, known_histogram, known_pair
 
-SKIP, AUX, STEPS, TOKENS = 5, [2, 4, 5], 3, 40
+STEPS, TOKENS = 3, 40
 # prompts end with their own last character, so that they start at different points of the cycle
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
-SERVER = Server(
-    kind=ServerKind.cpu,
-    dtype="float32",
-    context_length=512,
-    max_running_requests=4,
-    max_total_tokens=4096,
-    mem_fraction=0.1,
-    attention_backend="intel_amx",
-)
 
 pytestmark = pytest.mark.server
 
@@ -43,34 +27,14 @@ pytestmark = pytest.mark.server
 def point(tmp_path_factory):
     """(launch of the chain, subject, prompts, root)."""
     root = tmp_path_factory.mktemp("known")
-    kind = TargetKind.known_acceptance
-    target = locate(Target(name="known", kind=kind, chat_template=TEMPLATE), root / "cache")
-    weights = load_file(target.path / "model.safetensors")
-    size = len(kept_ids(target.vocab_size, SKIP))
-    shape = head_shape(Draft(vocab_size=size, init=DraftInit.analytic, skip=SKIP), target.config, len(AUX))
-    tensors = analytic_head(weights["model.embed_tokens.weight"], weights["lm_head.weight"], shape, SKIP)
-    head = root / "head"
-    write(head, tensors, shape, AUX, target.config, {"aux_layers": AUX})
+    target, head = known_pair(root, TEMPLATE)
     suite = root / "suite.jsonl"
     turns = [["q: a"], ["another: b"], ["c", "and d"], ["then: z"], ["q: !"], ["0"]]
     suite.write_text("".join(json.dumps({"id": f"p{i}", "turns": t}) + "\n" for i, t in enumerate(turns)))
     prompts = load_suite(Suite(name="known", path=str(suite), max_new_tokens=TOKENS, concurrency=2))
     subject = Subject("known", target.digest, str(head), file_digest(head / "model.safetensors"), AUX)
-    launch = Launch(target.path, SERVER, Spec(SpecKind.chain, num_draft_tokens=STEPS + 1), head)
+    launch = Launch(target.path, CPU, Spec(SpecKind.chain, num_draft_tokens=STEPS + 1), head)
     return launch, subject, prompts, root
-
-
-def expected(last: int) -> list[int]:
-    """Histogram of an answer of TOKENS tokens after a prompt that ends with `last`."""
-    histogram = [0] * (STEPS + 1)
-    at, written = last + 1, 1
-    while written < TOKENS:
-        correct = 0
-        while correct < STEPS and (at + correct + 1) % SKIP:
-            correct += 1
-        histogram[correct] += 1
-        at, written = at + correct + 1, written + correct + 1
-    return histogram
 
 
 def check(found: Measurement) -> None:
@@ -78,7 +42,7 @@ def check(found: Measurement) -> None:
     for r in found.requests:
         last = r["prompt_ids"][-1]
         assert r["token_ids"] == list(range(last + 1, last + 1 + TOKENS)), "prompts are chosen so that nothing wraps"
-        histograms.append(expected(last))
+        histograms.append(known_histogram(last, TOKENS, STEPS))
         assert intervals.pooled_histogram([r["histogram"], [0] * (STEPS + 1)]) == histograms[-1]
     pooled = intervals.pooled_histogram(histograms)
     steps, correct = sum(pooled), sum(k * n for k, n in enumerate(pooled))

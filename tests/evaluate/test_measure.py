@@ -10,48 +10,20 @@ from eagle_lab.config.schema import Server, ServerKind, Spec, SpecKind
 from eagle_lab.evaluate import measure as measure_module
 from eagle_lab.evaluate.measure import Subject, identity, label, measure
 from eagle_lab.evaluate.suites import load_suite
+from tests.promised import PROMISED_COLUMNS
 
 SUBJECT = Subject("tiny", "t" * 16, "/head", "h" * 16, [2, 4, 5])
 PROOF = {"captured_width": 192, "digest": "p" * 16}
-COLUMNS = [
-    "spec",
-    "num_steps",
-    "eagle_topk",
-    "num_draft_tokens",
-    "accept_length",
-    "accept_length_low",
-    "accept_length_high",
-    "accept_length_per_request",
-    "survival",
-    "conditional",
-    "histogram",
-    "tok_s",
-    "tok_s_per_user",
-    "ttft_p50",
-    "ttft_p95",
-    "itl_p50",
-    "itl_p95",
-    "itl_p99",
-    "requests",
-    "completion_tokens",
-    "captured_width",
-    "speculative_algorithm",
-    "target",
-    "target_digest",
-    "head_digest",
-    "head",
-    "suite",
-    "suite_digest",
-    "max_new_tokens",
-    "temperature",
-    "concurrency",
-    "server_kind",
-    "sglang_version",
-    "fingerprint",
-    "probe",
-    "provenance",
-    "hardware",
-]
+COLUMNS = {
+    *PROMISED_COLUMNS,
+    *("accept_length_per_request", "survival", "conditional", "histogram", "tok_s_per_user"),
+    *("ttft_p50", "ttft_p95", "itl_p50", "itl_p95", "itl_p99"),
+    *("requests", "completion_tokens", "target", "target_digest", "head_digest"),
+    *("head", "suite", "suite_digest", "max_new_tokens", "temperature"),
+    *("concurrency", "server_kind", "sglang_version", "fingerprint", "probe"),
+    *("provenance", "hardware"),
+} - {"baseline_tok_s", "speedup"}
+"""Those two are known once there is a baseline."""
 
 
 def test_labels():
@@ -63,7 +35,7 @@ def test_labels():
 def test_a_row_and_what_is_kept_beside_it(server, suite, launch, tmp_path):
     found = measure(launch, SUBJECT, load_suite(suite), tmp_path, PROOF)
     row = found.row
-    assert set(COLUMNS) <= set(row)
+    assert set(row) >= COLUMNS
     assert json.loads(json.dumps(row)) == row
     # 13 tokens: one from prefill, then 6 rounds of one draft and the bonus
     assert (row["accept_length"], row["accept_length_low"], row["accept_length_high"]) == (2.0, 2.0, 2.0)
@@ -170,3 +142,29 @@ def test_no_sglang(launch, monkeypatch):
     monkeypatch.setattr(measure_module, "version", absent)
     with pytest.raises(LabError, match="sglang is not installed"):
         identity(launch, SUBJECT)
+
+
+def test_a_measurement_that_was_touched_is_no_measurement(server, suite, launch, tmp_path):
+    def again():
+        return measure(launch, SUBJECT, load_suite(suite), tmp_path, PROOF)
+
+    place = tmp_path / "measurements" / again().row["measurement"]
+    whole = {name: (place / name).read_text() for name in ("rows.jsonl", "requests.jsonl", "manifest.json")}
+    (place / "requests.jsonl").write_text(whole["requests.jsonl"][:-20])
+    with pytest.raises(LabError, match=r"requests\.jsonl: .* expected\. Remove"):
+        again()
+    # of a measurement from before there were digests, what can be seen is seen
+    manifest = json.loads(whole["manifest.json"])
+    (place / "manifest.json").write_text(json.dumps({k: v for k, v in manifest.items() if k != "files"}))
+    with pytest.raises(LabError, match=r"requests\.jsonl, line 4: not JSON"):
+        again()
+    (place / "requests.jsonl").write_text("".join(whole["requests.jsonl"].splitlines(keepends=True)[:3]))
+    with pytest.raises(LabError, match="3 requests, the row beside it counts 4"):
+        again()
+    (place / "rows.jsonl").write_text("")
+    with pytest.raises(LabError, match=r"rows\.jsonl: no row"):
+        again()
+    for name, text in whole.items():
+        (place / name).write_text(text)
+    assert again().row["accept_length"] == 2.0
+    assert len(server.launches) == 1

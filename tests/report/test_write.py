@@ -10,11 +10,7 @@ import pytest
 from eagle_lab.config.errors import LabError
 from eagle_lab.report.load import load
 from eagle_lab.report.write import report
-
-FIRST_COLUMNS = (
-    "spec,num_steps,eagle_topk,num_draft_tokens,accept_length,accept_length_low,accept_length_high,"
-    "tok_s,baseline_tok_s,speedup,captured_width,speculative_algorithm"
-)
+from tests.promised import PROMISED_COLUMNS
 
 
 def table(directory):
@@ -24,7 +20,7 @@ def table(directory):
 
 def test_summary_has_the_promised_columns_first_and_one_row_per_point(sweep):
     report(sweep)
-    assert (sweep / "summary.csv").read_text().startswith(FIRST_COLUMNS + ",")
+    assert (sweep / "summary.csv").read_text().startswith(",".join(PROMISED_COLUMNS) + ",")
     rows = table(sweep)
     assert [r["spec"] for r in rows] == ["none", "chain_2", "chain_5"], "the shared baseline once, then by tokens"
     none, _, five = rows
@@ -166,7 +162,7 @@ def test_bad_directories(tmp_path):
     with pytest.raises(LabError, match=r"no rows\.jsonl"):
         report(tmp_path / "empty")
     (tmp_path / "empty/rows.jsonl").write_text('{"spec": "none"}\n')
-    with pytest.raises(LabError, match="without fingerprint, measurement, num_steps"):
+    with pytest.raises(LabError, match=r"rows\.jsonl, line 1: no value for fingerprint"):
         report(tmp_path / "empty")
 
 
@@ -177,3 +173,29 @@ def test_a_point_that_the_plan_no_longer_wants_is_no_failure(tmp_path, make):
     assert load(tmp_path).failed == []
     (tmp_path / "plan.json").write_text(json.dumps({"argv": [], "points": [{"point": "new"}, {"point": "old"}]}))
     assert [name for name, _, _ in load(tmp_path).failed] == ["old"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a_chain_5/rows.jsonl", '{"spec": "chain_5", "fin', "line 1: not JSON"),
+        ("a_chain_5/rows.jsonl", "[1]\n", "line 1: list found"),
+        ("a_chain_5/rows.jsonl", '{"fingerprint": "x"}\n', "line 1: no value for spec"),
+        ("a_chain_5/status.json", "[]", "list found"),
+        ("a_chain_5/status.json", "{}", "no value for state"),
+        ("plan.json", '{"argv": []}', "no value for points"),
+        ("plan.json", '{"argv": "x", "points": []}', "argv='x'"),
+    ],
+)
+def test_broken_files_are_named(sweep, name, text, said):
+    (sweep / name).write_text(text)
+    with pytest.raises(LabError) as e:
+        report(sweep)
+    assert str(e.value).startswith(f"{sweep / name}")
+    assert said in str(e.value)
+
+
+def test_what_a_row_does_not_know_may_be_absent(tmp_path, make):
+    rows = [{k: v for k, v in make.chain(5, 1.8, 26.0).items() if "speed" not in k and "low" not in k}]
+    make.put(tmp_path / "point", rows)
+    assert "No baseline was measured" in report(tmp_path).read_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eagle_lab.config.errors import LabError
-from eagle_lab.serve.pairing import CAPTURING_TARGETS, algorithm, check_pair, target_config
+from eagle_lab.serve.pairing import CAPTURING_TARGETS, algorithm, check_pair
 from tests.serve.conftest import HEAD, TARGET, directory
 
 
@@ -78,16 +78,6 @@ def test_a_head_without_draft_vocab_size_is_refused(tmp_path):
     head = {k: v for k, v in HEAD.items() if k != "draft_vocab_size"}
     with pytest.raises(LabError, match="no draft_vocab_size"):
         check_pair(directory(tmp_path / "t", TARGET), directory(tmp_path / "h", head), 2048)
-
-
-def test_the_text_part_of_a_multimodal_target_counts(tmp_path):
-    outer = {
-        "architectures": ["KimiK25ForConditionalGeneration"],
-        "hidden_size": 1,
-        "text_config": {"hidden_size": 7168},
-    }
-    found = target_config(directory(tmp_path, outer))
-    assert (found["hidden_size"], found["architectures"]) == (7168, ["KimiK25ForConditionalGeneration"])
 
 
 def test_the_table_agrees_with_the_installed_sglang():

@@ -9,12 +9,14 @@ from dataclasses import replace
 import pytest
 
 from eagle_lab.config.errors import ServingFault
-from eagle_lab.config.schema import Server, ServerKind
+from eagle_lab.config.schema import ServerKind
 from eagle_lab.serve import process
 from eagle_lab.serve.client import Client, Completion
 from eagle_lab.serve.launch import argv, environment
-from eagle_lab.serve.probe import check_counters, check_info, check_width, examine, probe
-from tests.serve.conftest import AUX, HEAD, SKIP, directory
+from eagle_lab.serve.probe import check_counters, check_width, examine, probe
+from eagle_lab.serve.running import check_info
+from tests.known_acceptance import AUX, known_histogram
+from tests.serve.conftest import HEAD, directory
 
 ASKED = {
     "speculative_algorithm": "EAGLE3",
@@ -97,14 +99,7 @@ def test_a_right_server_is_proved(proof):
     assert proof["captured_width"] == WIDTH
     assert proof["speculative_algorithm"] == "EAGLE3"
     for counted in proof["counters"]:
-        at, written, histogram = counted["prompt_ids"][-1] + 1, 1, [0, 0, 0, 0]
-        # the head is right except where the next token is a multiple of SKIP
-        while written < 48:
-            correct = 0
-            while correct < 3 and (at + correct + 1) % SKIP:
-                correct += 1
-            histogram[correct] += 1
-            at, written = at + correct + 1, written + correct + 1
+        histogram = known_histogram(counted["prompt_ids"][-1], 48, 3)
         served = counted["histogram"] + [0] * (4 - len(counted["histogram"]))
         assert served == histogram
         assert counted["verify_ct"] == sum(histogram)
@@ -148,7 +143,7 @@ def test_a_server_started_by_hand_with_eagle_is_caught(known, proof, tmp_path):
 def test_the_server_to_be_timed_is_checked_against_the_proof(known, proof, tmp_path):
     with process.serving(known, tmp_path / "server.log") as client:
         check_counters(client, proof)
-        attached = replace(known, server=Server(kind=ServerKind.url, url=client.base_url))
+        attached = replace(known, server=replace(known.server, kind=ServerKind.url, url=client.base_url))
         with process.serving(attached, tmp_path / "none") as same:
             same.flush()
             prompts = [[t] for t in range(20, 60, 4)]

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from eagle_lab.config.errors import LabError
+from eagle_lab.sweep.execute import status
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -169,3 +172,11 @@ def test_the_child_refuses_a_directory_that_no_sweep_planned(tmp_path):
     done = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
     assert "no planned sweep point" in done.stderr
+
+
+@pytest.mark.parametrize(("text", "said"), [("[]", "list found"), ("{}", "no value for state"), ("{", "not JSON")])
+def test_a_broken_status_is_named(tmp_path, text, said):
+    (tmp_path / "status.json").write_text(text)
+    with pytest.raises(LabError) as e:
+        status(tmp_path)
+    assert str(e.value).startswith(f"{tmp_path}/status.json: {said}")

@@ -14,7 +14,7 @@ from eagle_lab.config.errors import LabError
 from eagle_lab.config.schema import Target, TargetFacts, TargetKind
 from eagle_lab.target import gguf
 from eagle_lab.target.corrections import chat_template, eos_token_ids
-from eagle_lab.target.locate import LocatedTarget, locate, read_config
+from eagle_lab.target.locate import LocatedTarget, locate
 
 
 @pytest.fixture
@@ -117,12 +117,25 @@ def test_directories_that_hold_no_model(tmp_path: Path, cache: Path) -> None:
         locate(Target(name="mine", path=str(tmp_path)), cache)
 
 
-def test_text_config_is_merged_and_the_outer_architecture_kept(tmp_path: Path) -> None:
-    text = {"num_hidden_layers": 4, "hidden_size": 8, "vocab_size": 9, "model_type": "inner", "architectures": ["In"]}
-    outer = {"architectures": ["Out"], "model_type": "outer", "text_config": text, "vocab_size": 1}
-    (tmp_path / "config.json").write_text(json.dumps(outer))
-    config = read_config(tmp_path)
-    assert (config["architectures"], config["model_type"], config["vocab_size"]) == (["Out"], "outer", 9)
+@pytest.mark.parametrize("memo", ["", "[1]", '{"a": ', "{path}: 3", "{path}: [1, 2]", "\0\0\0"])
+def test_a_broken_cache_of_digests_is_written_anew(given: Path, tiny: LocatedTarget, tmp_path: Path, memo: str) -> None:
+    cache = tmp_path / "cache"
+    locate(Target(name="mine", path=str(given)), cache)
+    whole = (cache / "digests.json").read_text()
+    named = {k: v for k, v in json.loads(whole).items() if k.endswith("model.safetensors")}
+    broken = "{" + memo.replace("{path}", json.dumps(next(iter(named)))) + "}" if "path" in memo else memo
+    (cache / "digests.json").write_text(broken)
+    assert locate(Target(name="mine", path=str(given)), cache).digest == tiny.digest
+    assert json.loads((cache / "digests.json").read_text()) == json.loads(whole)
+
+
+def test_torn_weights_are_named(given: Path, cache: Path) -> None:
+    from eagle_lab.target.model import TargetModel
+
+    file = given / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:5000])
+    with pytest.raises(LabError, match=r"target mine: .* does not load as LlamaForCausalLM"):
+        TargetModel(locate(Target(name="mine", path=str(given)), cache), [2, 4, 5])
 
 
 def test_an_unreachable_hub_says_what_to_set(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -102,6 +103,52 @@ def test_a_killed_run_taken_up_equals_one_that_was_not(tmp_path, dataset, monkey
     assert resumed["metrics"] == whole["metrics"]
     steps = [r["step"] for r in read_jsonl(tmp_path / "killed" / "metrics.jsonl") if "train/loss" in r]
     assert steps == sorted(set(steps))
+
+
+@pytest.mark.parametrize("torn", [["step=10.ckpt"], ["step=10.ckpt", "step=5.ckpt"]])
+@pytest.mark.parametrize("how", ["cut", "empty", "scribbled"])
+def test_a_torn_checkpoint_costs_its_own_steps_only(tmp_path, dataset, capsys, torn, how):
+    settings = ("trainer.max_epochs=4", "trainer.batch_size=4", "trainer.checkpoint_every=5")
+    run(tmp_path / "whole", dataset, *settings)
+    killed(tmp_path / "killed", dataset, *settings)
+    checkpoints = tmp_path / "killed" / "checkpoints"
+    assert {p.name for p in checkpoints.iterdir()} == {"step=5.ckpt", "step=10.ckpt"}
+    for name in torn:
+        raw = (checkpoints / name).read_bytes()
+        # longer than what pads one tensor to the next
+        scribbled = raw[: len(raw) // 2] + b"x" * 200 + raw[len(raw) // 2 + 200 :]
+        (checkpoints / name).write_bytes({"cut": raw[:-100], "empty": b"", "scribbled": scribbled}[how])
+    capsys.readouterr()
+    run(tmp_path / "killed", dataset, *settings)
+    said = capsys.readouterr().err
+    for name in torn:
+        assert f"{checkpoints / name}: not a whole checkpoint" in said
+        assert (checkpoints / name).with_suffix(".torn").exists()
+    assert ("goes on from step=5.ckpt" in said) == (len(torn) == 1)
+    assert ("starts again from step 0" in said) == (len(torn) == 2)
+    assert same(tmp_path / "whole", tmp_path / "killed")
+    steps = [r["step"] for r in read_jsonl(tmp_path / "killed" / "metrics.jsonl") if "train/loss" in r]
+    assert steps == sorted(set(steps))
+
+
+def killed(out, dataset, *settings):
+    """A run that dies in its twelfth step, after the checkpoints of the fifth and the tenth."""
+
+    class Killed(BaseException):
+        pass
+
+    calls = itertools.count(1)
+    build = fit_module.Feed.batch
+
+    def batch(self, indices):
+        if next(calls) == 14:
+            raise Killed
+        return build(self, indices)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fit_module.Feed, "batch", batch)
+        with pytest.raises(Killed):
+            run(out, dataset, *settings)
 
 
 def test_another_seed_gives_another_head(tmp_path, dataset):

@@ -1,0 +1,169 @@
+"""What a measurement should have been: the head replayed over the served tokens, and near ties behind divergences.
+
+Here and not in a package, since it joins training code (train.feed, draft) with rows (evaluate).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eagle_lab.config.errors import LabError, ServingFault
+from eagle_lab.config.model_config import read_export
+from eagle_lab.config.rows import read_requests
+from eagle_lab.config.schema import Config, ServerKind, SpecKind
+from eagle_lab.config.stage import stage
+
+if TYPE_CHECKING:
+    from eagle_lab.cli.stages import ExportedHead
+    from eagle_lab.doctor.replay import Replayed
+    from eagle_lab.target.locate import LocatedTarget
+
+FORMAT = 1
+
+
+def add_expectations(
+    config: Config, target: LocatedTarget, head: ExportedHead | None, rows: list[dict[str, Any]]
+) -> None:
+    """Adds to a bench point's rows what its head promised, and refuses what rounding does not explain."""
+    if head is None or config.server.kind is ServerKind.url or config.suite.temperature > 0:
+        return
+    base, row = rows
+    measurements = Path(config.paths.outputs).resolve() / "measurements"
+    row |= _promised(config, head)
+    # a head of another trainer does not say which layers it was trained with
+    if config.suite.replay and config.spec.kind is SpecKind.chain and head.aux_layers:
+        row |= _replayed(config, target, head, row, measurements)
+    if config.server.kind is ServerKind.gpu and row.get("divergences"):
+        _check_ties(config, target, row, _requests(measurements, base))
+
+
+def _promised(config: Config, head: ExportedHead) -> dict[str, Any]:
+    """The training proxy that the exporter wrote down, cut to the steps that are drafted."""
+    cumulative = (read_export(head.path).get("held_out_cumulative") or [])[: config.spec.num_steps]
+    if not cumulative:
+        return {}
+    return {"proxy_survival": cumulative, "proxy_accept_length": 1 + sum(cumulative)}
+
+
+def _replayed(
+    config: Config, target: LocatedTarget, head: ExportedHead, row: dict[str, Any], measurements: Path
+) -> dict[str, Any]:
+    """Columns of the first `suite.replay` requests, served and replayed; a stage of its own, beside the measurement."""
+    from eagle_lab.evaluate import intervals
+
+    key = {"format": FORMAT, "measurement": row["fingerprint"], "head": head.digest, "requests": config.suite.replay}
+    with stage(measurements / row["measurement"], "replay", row["spec"], key) as work:
+        if work.manifest is None:
+            requests = _requests(measurements, row)
+            found = replay_requests(config, target, head, requests[: config.suite.replay])
+            served, predicted = (_per_prompt(found, which) for which in ("served", "predicted"))
+            difference = intervals.accept_length_difference(served, predicted)
+            pooled = intervals.pooled_histogram(r.predicted for r in found)
+            work.finish(
+                {
+                    "replayed_requests": len(found),
+                    "replayed_equal": sum(r.equal for r in found),
+                    "replayed_accept_length": intervals.accept_length(predicted).value,
+                    "replayed_served_accept_length": intervals.accept_length(served).value,
+                    "replayed_difference": difference.value,
+                    "replayed_difference_low": difference.low,
+                    "replayed_difference_high": difference.high,
+                    "replayed_survival": intervals.survival(pooled),
+                    "coverage": _coverage(head, requests),
+                }
+            )
+        assert work.manifest is not None
+        return {k: v for k, v in work.manifest.items() if k.startswith("replayed_") or k == "coverage"}
+
+
+def _requests(measurements: Path, row: dict[str, Any]) -> list[dict[str, Any]]:
+    return read_requests(measurements / row["measurement"] / "requests.jsonl", row["requests"])
+
+
+def _per_prompt(found: Sequence[Replayed], which: str) -> dict[str, list[float]]:
+    """As intervals.per_prompt: prompt -> [correct drafts, verify steps]."""
+    out: dict[str, list[float]] = {}
+    for r in found:
+        histogram = getattr(r, which)
+        sums = out.setdefault(str(r.request["prompt"]), [0.0, 0.0])
+        sums[0] += sum(k * n for k, n in enumerate(histogram))
+        sums[1] += sum(histogram)
+    return out
+
+
+def _coverage(head: ExportedHead, requests: list[dict[str, Any]]) -> float:
+    """Share of the served tokens that the head can draft at all: those in its draft vocabulary."""
+    from eagle_lab.doctor.replay import draftable
+
+    known = draftable(head.path)
+    tokens = [t for r in requests for t in r["token_ids"]]
+    return sum(bool(known[t]) for t in tokens) / len(tokens)
+
+
+def replay_requests(
+    config: Config, target: LocatedTarget, head: ExportedHead, requests: Sequence[dict[str, Any]]
+) -> list[Replayed]:
+    """The requests' acceptance histograms as our own head code predicts them, in float32."""
+    import torch
+
+    from eagle_lab.doctor.replay import load_head, replay
+    from eagle_lab.target.model import TargetModel
+    from eagle_lab.train.feed import document
+
+    steps = config.spec.num_steps
+    assert steps is not None
+    device = torch.device("cuda" if config.server.kind is ServerKind.gpu and torch.cuda.is_available() else "cpu")
+    model = TargetModel(target, head.aux_layers, device=device, dtype="float32")
+    return replay(
+        load_head(head.path, model.embed_weight),
+        requests,
+        steps,
+        lambda ids, start: document(model, ids, start, device),
+        model.greedy,
+    )
+
+
+def _check_ties(config: Config, target: LocatedTarget, row: dict[str, Any], baseline: list[dict[str, Any]]) -> None:
+    """Gives each divergence its `gap_ulps`; ServingFault for one that is no near tie of the target's best tokens."""
+    import torch
+
+    from eagle_lab.doctor.near_ties import MOST_ULPS, gap_ulps
+    from eagle_lab.target.model import TargetModel
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = TargetModel(target, [], device=device, dtype=config.server.dtype)
+    asked = {(r["prompt"], r["turn"]): r for r in baseline}
+    for at in row["divergences"]:
+        request = asked[at["prompt"], at["turn"]]
+        ids = [*request["prompt_ids"], *request["token_ids"][: at["position"]]]
+        at["gap_ulps"] = gap_ulps(model.next_logits(ids), at["expected"], at["found"])
+    wrong = [at for at in row["divergences"] if at["gap_ulps"] > MOST_ULPS]
+    if wrong:
+        at = wrong[0]
+        raise ServingFault(
+            f"{row['spec']}: speculation changes greedy answers, and rounding does not explain it in {len(wrong)} of "
+            f"{len(row['divergences'])} prompts. First: prompt {at['prompt']}, turn {at['turn'] + 1}, token "
+            f"{at['position']}: plain decoding gives {at['expected']}, this server {at['found']}, {at['gap_ulps']:.1f} "
+            f"ulps of {config.server.dtype} below the target's best token ({MOST_ULPS} are rounding). Compare "
+            f"measurements/{row['measurement']} (requests.jsonl) with the baseline's; a wrong verification, another "
+            "target or a broken cache does this."
+        )
+
+
+def judge_replay(config: Config, target: LocatedTarget, head: ExportedHead, requests: list[dict[str, Any]]) -> str:
+    """Raises ServingFault when the server accepted other drafts than our head predicts over the same tokens."""
+    from eagle_lab.evaluate.intervals import pooled_histogram
+
+    if not head.aux_layers:
+        raise LabError(f"{head.path}: no export.json names its aux layers, so it cannot be replayed.")
+    found = replay_requests(config, target, head, requests)
+    served, predicted = pooled_histogram(r.served for r in found), pooled_histogram(r.predicted for r in found)
+    text = f"{sum(r.equal for r in found)} of {len(found)} requests equal; served {served}, replayed {predicted}"
+    if config.server.kind is ServerKind.cpu and not all(r.equal for r in found):
+        raise ServingFault(
+            f"{text}. In float32 they must be equal: the server does not compute what was trained. Compare aux layers, "
+            "rope_parameters and the d2t of config.json and model.safetensors with the trained head's."
+        )
+    return text

@@ -1,0 +1,81 @@
+"""`eagle-lab doctor` as a user runs it, against a server that runs already: table and exit code."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from eagle_lab.config.schema import Spec, SpecKind
+from eagle_lab.serve.launch import Launch
+from tests.fake_sglang import fake_sglang, info_of
+from tests.known_acceptance import CPU, known_pair
+
+CHECKS = ("files", "tensors", "made for this target", "served as EAGLE-3", "training equals serving")
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory) -> Launch:
+    target, head = known_pair(tmp_path_factory.mktemp("doctor"))
+    return Launch(target.path, replace(CPU, context_length=1024), Spec(SpecKind.chain, num_draft_tokens=4), head)
+
+
+def doctor(launch: Launch, head: Path, url: str, folder: Path) -> tuple[int, dict[str, list[str]], str]:
+    """(exit code, check -> [verdict, found], all that was said)."""
+    words = [
+        *("doctor", f"head={head}", f"target.path={launch.target}", "target=hf", "target.name=known"),
+        *("server=url", f"server.url={url}", "server.dtype=float32", "server.context_length=1024"),
+        *("spec=chain", "spec.num_draft_tokens=4", "suite.max_new_tokens=24", "suite.limit=3", "track=none"),
+        *(f"paths.outputs={folder}/outputs", f"paths.cache={folder}/cache"),
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "COLUMNS": "1000"}
+    done = subprocess.run(
+        [sys.executable, "-m", "eagle_lab", *words], env=environment, capture_output=True, text=True, check=False
+    )
+    cells = [[c.strip() for c in line.split("│")[1:-1]] for line in done.stdout.splitlines() if "│" in line]
+    return done.returncode, {c[0]: c[1:] for c in cells}, done.stdout + done.stderr
+
+
+def test_a_good_head(known, tmp_path):
+    with fake_sglang(info_of(known)) as url:
+        code, table, text = doctor(known, known.head, url, tmp_path)
+    assert list(table) == list(CHECKS), text
+    assert {name: verdict for name, (verdict, _) in table.items()} == dict.fromkeys(CHECKS, "ok"), text
+    assert table["served as EAGLE-3"][1] == "EAGLE3, aux states 192 wide"
+    assert table["training equals serving"][1].startswith("3 of 3 requests equal")
+    assert code == 0
+
+
+def test_a_broken_head_starts_nothing(known, tmp_path):
+    head = shutil.copytree(known.head, tmp_path / "head")
+    weights = load_file(head / "model.safetensors")
+    del weights["fc.weight"]
+    save_file(weights, head / "model.safetensors")
+    code, table, text = doctor(known, head, "http://127.0.0.1:1", tmp_path)
+    assert [v for v, _ in table.values()] == ["FAIL", "FAIL", "ok", "skipped", "skipped"], text
+    assert "no fc.weight: SGLang would serve noise" in table["files"][1]
+    assert code == 1
+    (head / "model.safetensors").write_bytes(b"torn")
+    (head / "config.json").write_text("[]")
+    code, table, text = doctor(known, head, "http://127.0.0.1:1", tmp_path)
+    assert [v for v, _ in table.values()] == ["FAIL", "FAIL", "FAIL", "skipped", "skipped"], text
+    assert "a JSON object is wanted" in table["made for this target"][1]
+    assert code == 1
+    assert "Traceback" not in text
+
+
+def test_a_head_made_elsewhere_and_a_server_that_is_another(known, tmp_path):
+    head = shutil.copytree(known.head, tmp_path / "head")
+    (head / "export.json").unlink()
+    with fake_sglang(info_of(replace(known, spec=Spec(SpecKind.chain, num_draft_tokens=3), head=head))) as url:
+        code, table, text = doctor(known, head, url, tmp_path)
+    assert [v for v, _ in table.values()] == ["ok", "skipped", "ok", "FAIL", "skipped"], text
+    assert "made elsewhere" in table["tensors"][1]
+    assert "speculative_num_draft_tokens=3" in table["served as EAGLE-3"][1]
+    assert code == 1

@@ -1,0 +1,57 @@
+"""Divergences on a GPU against the target's own logits: near ties pass, a wrong token fails the point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from eagle_lab.cli import expectation
+from eagle_lab.config import load
+from eagle_lab.config.errors import ServingFault
+from eagle_lab.config.paths import conf_dir
+from eagle_lab.target.locate import locate
+from eagle_lab.target.model import TargetModel
+
+PROMPT = [5, 6, 7]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    load.register()
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        config = load.load(compose("bench", ["target=tiny", "draft.vocab_size=64", "server.context_length=512"]))
+    return config, locate(config.target, tmp_path_factory.mktemp("cache"))
+
+
+def divergence(found: int, expected: int) -> dict[str, Any]:
+    at = {"prompt": "p", "turn": 0, "position": 2, "expected": expected, "found": found}
+    return {"spec": "chain_5", "measurement": "chain_5-m", "divergences": [at]}
+
+
+def test_the_two_best_tokens_of_a_tie_pass_and_another_fails(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, target = tiny
+    answer = TargetModel(target, [], dtype="bfloat16").greedy(PROMPT, 2)
+    baseline = [{"prompt": "p", "turn": 0, "prompt_ids": PROMPT, "token_ids": [*answer, 1, 2]}]
+    logits = TargetModel(target, [], dtype="bfloat16").next_logits([*PROMPT, *answer])
+    assert logits.shape == (target.vocab_size,)
+    best, *_, worst = logits.argsort(descending=True).tolist()
+
+    row = divergence(best, best)
+    expectation._check_ties(config, target, row, baseline)
+    assert row["divergences"][0]["gap_ulps"] == 0
+
+    wrong = divergence(worst, best)
+    with pytest.raises(ServingFault, match=rf"chain_5: speculation .* 1 of 1 .* token 2: .* {best}, .* {worst}"):
+        expectation._check_ties(config, target, wrong, baseline)
+    assert wrong["divergences"][0]["gap_ulps"] > 2
+
+
+def test_an_end_where_the_other_goes_on_fails(tiny: Any) -> None:
+    config, target = tiny
+    baseline = [{"prompt": "p", "turn": 0, "prompt_ids": PROMPT, "token_ids": [1, 2]}]
+    row = divergence(3, 3)
+    row["divergences"][0]["expected"] = None
+    with pytest.raises(ServingFault, match="gives None"):
+        expectation._check_ties(config, target, row, baseline)
