@@ -30,6 +30,9 @@ VERBS = {
     "run": "all of it: data, train, export, bench, report",
 }
 
+SERVING = ("run", "bench", "doctor")
+"""They always start a server; `serve` does with stay, `data`, `train` and `export` where answers are missing."""
+
 USAGE = """eagle-lab: train EAGLE-3 draft heads and prove how well they serve.
 
 usage: eagle-lab VERB [group=option] [key=value] [--multirun] [--cfg job] [--help]
@@ -52,15 +55,17 @@ def main() -> NoReturn:
 
         print(__version__)
         sys.exit(0)
-    verb, rest = ("run", argv) if argv[0].startswith("-") else (argv[0], argv[1:])
-    if verb == "point" and rest:
-        sys.exit(guarded(lambda: _job([Path(r) for r in rest])))
-    if verb not in VERBS:
-        near = get_close_matches(verb, VERBS, n=1)
+    if argv[0] == "point" and argv[1:]:
+        sys.exit(guarded(lambda: _job([Path(a) for a in argv[1:]])))
+    verb = next((a for a in argv if a in VERBS), None)  # flags may stand before it
+    if verb is None:
+        said = next((a for a in argv if not a.startswith("-") and "=" not in a), None)
+        near = get_close_matches(said or "", VERBS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        print(f"eagle-lab: no verb {verb!r}.{hint} Verbs: {', '.join(VERBS)}.", file=sys.stderr)
+        print(f"eagle-lab: no verb{f' {said!r}' if said else ''}.{hint} Verbs: {', '.join(VERBS)}.", file=sys.stderr)
         sys.exit(2)
-    sys.exit(guarded(lambda: _compose(verb, rest)))
+    argv.remove(verb)
+    sys.exit(guarded(lambda: _compose(verb, argv)))
 
 
 def guarded(action: Callable[[], int]) -> int:
@@ -69,7 +74,7 @@ def guarded(action: Callable[[], int]) -> int:
     from omegaconf.errors import OmegaConfBaseException
 
     from eagle_lab.config.errors import LabError
-    from eagle_lab.config.load import explain
+    from eagle_lab.config.explain import explain
 
     try:
         return action()
@@ -123,16 +128,49 @@ def _compose(verb: str, rest: list[str]) -> int:
     # hydra's parser takes overrides only in one piece; people write `run target=x --multirun spec=a,b`
     overrides = [a for a in rest if "=" in a and not a.startswith("-")]
     sys.argv = [f"eagle-lab {verb}", *(a for a in rest if a not in overrides), *overrides]
+    shows = _only_shows(sys.argv[1:])
     hydra.main(config_path=str(conf_dir()), config_name=verb, version_base="1.3")(task)()
     if refused:
         with suppress(OSError):
             out.rmdir()
         many = f"{len(refused)} point(s) of the sweep are illegal; nothing was started.\n" if multirun else ""
         raise LabError(many + "\n".join(refused))
+    if shows:
+        return 0
+    if not composed:
+        empty = [o for o in overrides if "(" in o]
+        raise LabError(
+            f"the sweep has no points: nothing is matched by {', '.join(empty) or 'hydra.sweeper.params'}. "
+            f"`eagle-lab {verb} --help` lists the options of each group."
+        )
+    for _, config in composed:
+        _check_machine(verb, config)
     if multirun:
         return _sweep(verb, out, composed)
-    # nothing composed: --cfg, --info and the like have printed what they were asked for
-    return body(verb)(composed[0][1], out) if composed else 0
+    return body(verb)(composed[0][1], out)
+
+
+def _only_shows(argv: list[str]) -> bool:
+    """Whether the flags ask for a print instead of a run; LabError for flags that exclude each other."""
+    from hydra._internal.utils import get_args_parser
+
+    from eagle_lab.config.errors import LabError
+
+    args = get_args_parser().parse_args(argv)
+    given = [f"--{k}" for k in ("run", "multirun", "cfg", "info") if getattr(args, k)]
+    if len(given) > 1:
+        raise LabError(f"{' and '.join(given)} exclude each other. Keep one of them.")
+    if args.resolve and not (args.cfg or args.help):
+        raise LabError("--resolve belongs to --cfg job (or --help) and only there.")
+    return bool(args.cfg or args.info or args.shell_completion)
+
+
+def _check_machine(verb: str, config: Config) -> None:
+    """LabError, before anything is made, when this machine cannot run the server that the verb is going to start."""
+    from eagle_lab.serve.process import check_machine
+
+    if (verb in SERVING and not config.dry_run) or (verb == "serve" and config.stay):
+        check_machine(config.server)
 
 
 def body(verb: str) -> Callable[..., int]:

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from eagle_lab.cli.show import in_sweep
 from eagle_lab.config.schema import Config, SpecKind
 
 
 def run(config: Config, out: Path) -> int:
-    """Writes out/rows.jsonl: the baseline's row and, with speculation, the point's."""
+    from eagle_lab.report.table import line, show
+    from eagle_lab.report.write import conditions
+
+    rows = measured(config, out)
+    if in_sweep(out):
+        print(line(rows[-1]))
+    else:
+        show(rows, conditions(rows[0]))
+    return 0
+
+
+def measured(config: Config, out: Path) -> list[dict[str, Any]]:
+    """Writes out/rows.jsonl and returns them: the baseline's row and, with speculation, the point's."""
     from eagle_lab.cli.expectation import add_expectations
     from eagle_lab.cli.stages import head_stage, locate_target, outputs
     from eagle_lab.evaluate.bench import bench_point
     from eagle_lab.evaluate.heads import aux_width
     from eagle_lab.evaluate.measure import Subject, write_rows
     from eagle_lab.evaluate.suites import load_suite
-    from eagle_lab.report.table import show
-    from eagle_lab.report.write import conditions
     from eagle_lab.serve.launch import Launch
     from eagle_lab.serve.process import sharing
     from eagle_lab.track.tracker import tracker
@@ -39,5 +51,4 @@ def run(config: Config, out: Path) -> int:
         for row in rows:
             track.log_row(row)
     write_rows(out / "rows.jsonl", rows)
-    show(rows, conditions(rows[0]))
-    return 0
+    return rows

@@ -13,6 +13,11 @@ from eagle_lab.plan.resolve import resolved
 
 
 def run(config: Config, out: Path) -> int:
+    import torch
+
+    from eagle_lab.train.optimizer import build_optimizer
+
+    build_optimizer(config.optim.optimizer, [torch.nn.Parameter(torch.zeros(1))])  # or a LabError
     facts = config.target.facts
     if None in asdict(facts).values():
         facts = _read_facts(config)

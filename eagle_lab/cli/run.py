@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eagle_lab.cli import bench
+from eagle_lab.cli.bench import measured
 from eagle_lab.cli.report import write
-from eagle_lab.cli.show import head_table
+from eagle_lab.cli.show import head_table, in_sweep
 from eagle_lab.cli.stages import train_stage
 from eagle_lab.config.schema import Config, SpecKind
 
 
 def run(config: Config, out: Path) -> int:
+    from eagle_lab.evaluate.suites import load_suite
+    from eagle_lab.report.table import line
+
+    load_suite(config.suite)  # a bad line in it must not be found after the training
     if config.spec.kind is not SpecKind.none and config.head is None:
-        head_table(train_stage(config))
-    code = bench.run(config, out)
-    if not (out / "status.json").exists():  # a sweep reports once, over all its points
+        trained = train_stage(config)
+        head_table(trained, brief=in_sweep(out) and trained.reused)
+    rows = measured(config, out)
+    if in_sweep(out):
+        print(line(rows[-1]))
+    else:
         write(out)
-    return code
+    return 0

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.console import Console
 from rich.table import Table
 
 from eagle_lab.config.stage import Stage
 
 
-def head_table(trained: Stage) -> None:
-    """Held-out accuracies per unroll step and the proxy accept length of a trained head."""
+def in_sweep(out: Path) -> bool:
+    """Whether `out` is a sweep's point: it is told in a line, since the table of all points follows."""
+    return (out / "status.json").exists()
+
+
+def head_table(trained: Stage, brief: bool = False) -> None:
+    """Where a trained head is and, unless brief, its held-out accuracies per unroll step and proxy accept length."""
     assert trained.manifest is not None
     metrics = trained.manifest["metrics"]
     console = Console()
     console.print(f"{'done already' if trained.reused else 'trained'}: {trained.path}")
+    if brief:
+        return
     if not metrics:
         console.print("no held-out conversations: no metrics (set data.holdout above 0)")
         return

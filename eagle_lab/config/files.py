@@ -58,7 +58,7 @@ def read_json(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
         raise LabError(f"{path}: cannot be read ({e.strerror}).") from e
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:  # brackets nested too deep
         raise LabError(f"{path}: not JSON ({e}).") from e
     if not isinstance(found, dict):
         raise LabError(f"{path}: {type(found).__name__} found, a JSON object is wanted.")
@@ -169,7 +169,9 @@ def numbered_rows(
             continue
         try:
             row = json.loads(line)
-        except ValueError as e:
+            if rb"\ud" in line.lower():  # half a surrogate pair is text that nobody can write or tokenise
+                json.dumps(row, ensure_ascii=False).encode()
+        except (ValueError, RecursionError) as e:
             raise LabError(f"{path}, line {number}: not JSON ({e}). {fix}") from e
         if not isinstance(row, dict):
             raise LabError(f"{path}, line {number}: {type(row).__name__} found, a JSON object is wanted. {fix}")

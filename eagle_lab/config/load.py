@@ -12,13 +12,18 @@ from omegaconf.errors import OmegaConfBaseException
 
 from eagle_lab.config import aux_layers
 from eagle_lab.config.errors import LabError
+from eagle_lab.config.explain import NAME_RULE, explain
 from eagle_lab.config.files import write_text
+from eagle_lab.config.prompts import source_file, suite_file, suite_path
 from eagle_lab.config.schema import Config, OpsImpl, ServerKind, SpecKind, TargetKind
 
 
 def register() -> None:
     """Makes the schema known to Hydra under the name that conf/base.yaml starts from."""
-    ConfigStore.instance().store(name="schema", node=Config)
+    schema = OmegaConf.structured(Config)
+    # its keys are those of the chosen optimiser: optim.optimizer.eps=1e-6 must need no + in front
+    OmegaConf.set_struct(schema.optim.optimizer, False)
+    ConfigStore.instance().store(name="schema", node=schema)
 
 
 def load(cfg: DictConfig | dict[str, Any]) -> Config:
@@ -32,7 +37,7 @@ def load(cfg: DictConfig | dict[str, Any]) -> Config:
         raw.pop("hydra", None)
         merged = OmegaConf.merge(OmegaConf.structured(Config), raw)
     except OmegaConfBaseException as e:
-        raise LabError(f"config: {explain(e)}. `eagle-lab VERB --cfg job` prints what is composed.") from e
+        raise LabError(f"config: {explain(e).rstrip('.')}. `eagle-lab VERB --cfg job` prints what is composed.") from e
     # both: merge keeps a default where the file says ???, so only the raw tree shows those
     missing = sorted(OmegaConf.missing_keys(merged) | OmegaConf.missing_keys(OmegaConf.create(raw)))
     if missing:
@@ -58,26 +63,15 @@ def dump(config: Config, path: Path) -> None:
     write_text(path, OmegaConf.to_yaml(OmegaConf.structured(config)))
 
 
-def explain(e: BaseException) -> str:
-    """One line out of a Hydra or OmegaConf error and its cause, without their internals."""
-    texts = []
-    at: BaseException | None = e
-    while at is not None:
-        text = " ".join(line.strip() for line in str(at).split("full_key:")[0].splitlines() if line.strip())
-        if text and text not in texts:
-            texts.append(text)
-        at = at.__cause__
-    return " / ".join(texts)
-
-
 def check(c: Config) -> None:
     """Rules between groups that need no model at hand."""
     facts, server, spec = c.target.facts, c.server, c.spec
     for key, value in {"name": c.name, "target.name": c.target.name, "data.name": c.data.name}.items():
-        if not re.fullmatch(r"\w[\w.-]*", value):
-            raise LabError(f"{key}={value!r} names a directory: letters, digits, '_', '.' and '-' only, no '.' first.")
+        if not re.fullmatch(r"\w[\w.-]*", value, re.ASCII):
+            raise LabError(f"{key}={value!r} names a directory. {NAME_RULE}")
     if not c.data.sources:
         raise LabError("data.sources is empty: there is nothing to train on. Choose data=self_synth or data=jsonl.")
+    _files(c)
     if c.target.kind is TargetKind.hf and not (c.target.path or c.target.hub_id):
         raise LabError("target: neither a path nor a hub id. Use target=hf target.path=/models/mine (or org/name).")
     if facts.vocab_size is not None and c.draft.vocab_size > facts.vocab_size:
@@ -121,4 +115,14 @@ def check(c: Config) -> None:
         raise LabError("ops=triton with trainer.accelerator=cpu: Triton kernels need a GPU. Use ops=auto.")
 
 
-__all__ = ["check", "dump", "explain", "load", "load_file", "register"]
+def _files(c: Config) -> None:
+    """Every prompt file that the config names is there: the suite's would be missed after the training only."""
+    suite_path(c.suite.name, c.suite.path)
+    for name in c.data.decontaminate:
+        suite_file(name)
+    for source in c.data.sources:
+        if source.path is not None:
+            source_file(source.path)
+
+
+__all__ = ["check", "dump", "load", "load_file", "register"]

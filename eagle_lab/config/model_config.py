@@ -27,6 +27,7 @@ CAPTURE: dict[str, Any] = {"eagle_aux_hidden_state_layer_ids": list[int] | None,
 EXPORT: dict[str, Any] = {
     **{"aux_layers": list[int] | None, "num_hidden_layers": int | None},
     **dict.fromkeys(("target_digest", "target_architecture"), str | None),
+    "held_out_cumulative": list[float] | None,
 }
 
 

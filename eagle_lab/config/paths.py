@@ -1,8 +1,10 @@
-"""Where the shipped configs and suites are, in a checkout and in an installed wheel."""
+"""Where the shipped configs and suites are, in a checkout and in an installed wheel; and what ~ stands for."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from eagle_lab.config.errors import LabError
 
 
 def package_dir() -> Path:
@@ -13,3 +15,11 @@ def conf_dir() -> Path:
     """eagle_lab/conf in a wheel (mapped there by the build), conf/ beside the package in a checkout."""
     packaged = package_dir() / "conf"
     return packaged if packaged.is_dir() else package_dir().parent / "conf"
+
+
+def expanded(key: str, path: str) -> Path:
+    """`path` with a leading ~ or ~user written out; LabError where no such home directory is known."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as e:
+        raise LabError(f"{key}={path}: no such home directory is known here. Set HOME, or give a full path.") from e

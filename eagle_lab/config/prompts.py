@@ -12,7 +12,7 @@ from typing import Any
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.files import numbered_rows
-from eagle_lab.config.paths import package_dir
+from eagle_lab.config.paths import expanded, package_dir
 from eagle_lab.config.schema import RowFormat
 
 ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
@@ -34,7 +34,7 @@ class Conversation:
 def suite_path(name: str, path: str | None = None) -> Path:
     """The JSONL file of a suite: `path` if given, else the suite of this name shipped with the package."""
     if path is not None:
-        found = Path(path).expanduser()
+        found = expanded("suite.path", path)
         if not found.is_file():
             raise LabError(f"suite {name}: no file {found}. Give a JSONL file of prompts, suite.path=/some/file.jsonl.")
         return found
@@ -43,7 +43,24 @@ def suite_path(name: str, path: str | None = None) -> Path:
     if not found.is_file():
         names = ", ".join(sorted(p.stem for p in shipped.glob("*.jsonl")))
         raise LabError(
-            f"no suite {name!r} is shipped (there are: {names}). Give its file, suite.path=/some/file.jsonl."
+            f"no suite {name!r} is shipped (there are: {names}). Give a JSONL file of prompts: "
+            "suite.path=/some/file.jsonl, or that path in data.decontaminate."
+        )
+    return found
+
+
+def suite_file(name: str) -> Path:
+    """The JSONL file of a suite that is given in one word: its path, or the name of a shipped one."""
+    is_path = name.endswith(".jsonl") or "/" in name
+    return suite_path(Path(name).stem, name if is_path else None)
+
+
+def source_file(path: str) -> Path:
+    """The JSONL file of a data source."""
+    found = expanded("data.sources.path", path)
+    if not found.is_file():
+        raise LabError(
+            f"data.sources: no file {found}. Give a JSONL file, 'data.sources=[{{path: /some/file.jsonl}}]'."
         )
     return found
 
@@ -154,8 +171,8 @@ def _messages(value: Any, role_key: str, text_key: str) -> list[tuple[str, str]]
             text = "".join(str(part.get("text", "")) for part in text)
         if not isinstance(text, str):
             raise LabError(f"message {number}: {text_key} is {type(text).__name__}; only text can be used.")
-        if role not in ROLES:
-            raise LabError(f"message {number} has role {role!r}; known are {', '.join(ROLES)}.")
+        if not isinstance(role, str) or role not in ROLES:
+            raise LabError(f"message {number} has role {str(role)[:40]!r}; known are {', '.join(ROLES)}.")
         pairs.append((ROLES[role], text))
     return pairs
 

@@ -13,7 +13,8 @@ from enum import Enum
 from omegaconf import MISSING
 
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.schema_serving import Server, ServerKind, Spec, SpecKind, Suite, Track, TrackKind
+from eagle_lab.config.paths import expanded
+from eagle_lab.config.schema_serving import Server, ServerKind, Spec, SpecKind, Suite, Track, TrackKind, TrackMode
 from eagle_lab.config.schema_training import (
     Answers,
     Capture,
@@ -59,6 +60,7 @@ __all__ = [
     "TargetKind",
     "Track",
     "TrackKind",
+    "TrackMode",
     "Trainer",
 ]
 
@@ -141,7 +143,13 @@ class Paths:
     outputs: str = "outputs"
     """Everything that a run writes, relative to the current folder."""
     cache: str = MISSING
-    """Converted targets and digests; shared by projects."""
+    """Converted targets and digests; shared by projects. A leading ~ is the home directory."""
+
+    def __post_init__(self) -> None:
+        for key in ("outputs", "cache"):
+            if not getattr(self, key):
+                raise LabError(f"paths.{key} is empty. Give a directory, paths.{key}=/some/directory.")
+        self.cache = str(expanded("paths.cache", self.cache))
 
 
 @dataclass

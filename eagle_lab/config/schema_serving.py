@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from urllib.parse import urlsplit
 
 from omegaconf import MISSING
 
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.schema_training import RowFormat, at_least
+from eagle_lab.config.schema_training import RowFormat, at_least, one_of
 from eagle_lab.config.spec import complete
 
 
@@ -43,6 +44,16 @@ class ServerKind(Enum):
     """A server that already runs."""
 
 
+ATTENTION_BACKENDS = {
+    ServerKind.cpu: ("intel_amx",),
+    ServerKind.gpu: (
+        *("triton", "flashinfer", "fa3", "fa4", "flashmla", "trtllm_mha", "trtllm_mla", "cutedsl_mla"),
+        *("tokenspeed_mla", "dsa", "nsa", "dsv4", "aiter"),
+    ),
+}
+"""Those that SGLang can draft with (srt/speculative/draft_utils.py)."""
+
+
 @dataclass
 class Server:
     kind: ServerKind = ServerKind.gpu
@@ -72,15 +83,44 @@ class Server:
         at_least("server", self, context_length=1, max_running_requests=1, max_total_tokens=1, tp=1, num_threads=1)
         if not 0 < self.mem_fraction < 1:
             raise LabError(f"server.mem_fraction={self.mem_fraction}: a fraction between 0 and 1 is wanted.")
-        if self.dtype not in ("float32", "bfloat16", "float16"):
-            raise LabError(f"server.dtype={self.dtype}: float32, bfloat16 or float16 is wanted.")
+        one_of("server", self, dtype=("float32", "bfloat16", "float16"))
+        at_least("server", self, start_timeout_s=1, request_timeout_s=1)
         if (self.kind is ServerKind.url) != (self.url is not None):
             raise LabError(
                 f"server.kind={self.kind.value} with server.url={self.url!r}: use server=url "
                 "server.url=http://127.0.0.1:30000 to measure a running server, or drop server.url."
             )
+        if self.url is not None:
+            check_url(self.url)
+        self._check_device()
         if self.port is not None and not 1 <= self.port <= 55535:
             raise LabError(f"server.port={self.port}: SGLang also takes port + 10000, so 1..55535 is legal.")
+
+    def _check_device(self) -> None:
+        """What the other device has not: SGLang would ignore it, or die of it after minutes."""
+        cpu, gpu = self.kind is ServerKind.cpu, self.kind is ServerKind.gpu
+        legal = ATTENTION_BACKENDS.get(self.kind, (self.attention_backend,))
+        if self.attention_backend not in legal:
+            raise LabError(
+                f"server.attention_backend={self.attention_backend} with server.kind={self.kind.value}: "
+                f"one of {', '.join(legal)} is wanted. server=cpu and server=gpu set what belongs to them."
+            )
+        wrong = {"tp": self.tp != 1, "quantization": self.quantization is not None} if cpu else {}
+        if gpu:
+            wrong = {"num_threads": self.num_threads is not None}
+        if found := [f"server.{key}={getattr(self, key)}" for key, is_wrong in wrong.items() if is_wrong]:
+            raise LabError(f"{', '.join(found)}: not with server={self.kind.value}. Leave it out.")
+
+
+def check_url(url: str) -> None:
+    """Raises LabError for what is not http(s)://host:port, with or without a path."""
+    try:
+        parts = urlsplit(url)
+        legal = parts.scheme in ("http", "https") and parts.hostname and parts.port
+    except ValueError:  # a port that is no number
+        legal = False
+    if not legal or parts.query or parts.fragment:
+        raise LabError(f"server.url={url}: http://host:port or https://host:port is wanted.")
 
 
 @dataclass
@@ -108,6 +148,13 @@ class Suite:
         at_least("suite", self, limit=1, max_new_tokens=1, temperature=0, concurrency=1, replay=0)
 
 
+class TrackMode(Enum):
+    auto = "auto"
+    """online with a key (WANDB_API_KEY or ~/.netrc), offline without."""
+    online = "online"
+    offline = "offline"
+
+
 class TrackKind(Enum):
     none = "none"
     wandb = "wandb"
@@ -118,5 +165,4 @@ class Track:
     kind: TrackKind = TrackKind.wandb
     project: str = "eagle_lab"
     entity: str | None = None
-    mode: str = "auto"
-    """auto = online with a key (WANDB_API_KEY or ~/.netrc), offline without; or online, offline."""
+    mode: TrackMode = TrackMode.auto

@@ -19,6 +19,13 @@ def at_least(group: str, config: Any, **lowest: float) -> None:
             raise LabError(f"{group}.{key}={value}: at least {low:g} is needed.")
 
 
+def one_of(group: str, config: Any, **legal: tuple[str, ...]) -> None:
+    """Raises LabError for a field that is none of its legal values."""
+    for key, values in legal.items():
+        if (value := getattr(config, key)) not in values:
+            raise LabError(f"{group}.{key}={value}: one of {', '.join(values)} is wanted.")
+
+
 class SourceKind(Enum):
     self_synth = "self_synth"
     """The target writes the user turn itself, from its own template prefix (Magpie, arXiv 2406.08464)."""
@@ -160,15 +167,33 @@ class Loss:
             raise LabError(f"loss.step_decay={self.step_decay}: a number above 0 is wanted, 0.8 or 1.0 say.")
 
 
+OPTIMIZERS = (
+    *("torch.optim.AdamW", "torch.optim.Adam", "torch.optim.Adamax", "torch.optim.NAdam", "torch.optim.RAdam"),
+    *("torch.optim.Adafactor", "torch.optim.SGD", "torch.optim.RMSprop", "torch.optim.Rprop", "torch.optim.Adagrad"),
+    *("torch.optim.Adadelta", "torch.optim.ASGD"),
+)
+"""Those that train dense parameters of any shape in one call per step: not SparseAdam, LBFGS and Muon."""
+
+
 @dataclass
 class Optim:
     optimizer: dict[str, Any] = field(default_factory=lambda: {"_target_": "torch.optim.AdamW"})
-    """`_target_` (torch.optim.*) and its arguments; lr is required."""
+    """`_target_` (one of OPTIMIZERS) and its arguments; lr is required."""
     warmup_fraction: float = 0.03
     """Share of all steps with a linear warm-up."""
     final_lr_fraction: float = 0.05
     """The cosine ends at this share of the peak learning rate."""
     grad_clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        if (target := self.optimizer.get("_target_")) not in OPTIMIZERS:
+            raise LabError(f"optim.optimizer._target_={target}: one of {', '.join(OPTIMIZERS)} is wanted.")
+        at_least("optim", self, warmup_fraction=0, final_lr_fraction=0, grad_clip=0)
+        if self.warmup_fraction > 1 or self.final_lr_fraction > 1:
+            raise LabError(
+                f"optim.warmup_fraction={self.warmup_fraction}, optim.final_lr_fraction={self.final_lr_fraction}: "
+                "fractions in [0, 1] are wanted."
+            )
 
 
 class Capture(Enum):
@@ -188,7 +213,7 @@ class Trainer:
     """Conversations per step."""
     accelerator: str = "auto"
     precision: str = "32-true"
-    """Lightning precision of the head; master weights stay fp32 under bf16-mixed."""
+    """32-true, or bf16-mixed: weights and optimiser stay fp32 under it."""
     capture: Capture = Capture.cached
     checkpoint_every: int = 100
     """Steps between resumable checkpoints."""
@@ -198,6 +223,7 @@ class Trainer:
     deterministic: bool = True
 
     def __post_init__(self) -> None:
+        one_of("trainer", self, accelerator=("auto", "cpu", "gpu", "cuda"), precision=("32-true", "bf16-mixed"))
         at_least(
             "trainer", self, max_epochs=0, max_steps=-1, batch_size=1, checkpoint_every=1, log_every=1, num_threads=1
         )

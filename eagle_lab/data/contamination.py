@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from eagle_lab.config.digest import file_digest
-from eagle_lab.config.prompts import read_conversations, suite_path
+from eagle_lab.config.prompts import read_conversations, suite_file
 
 GRAM = 8
 
@@ -26,7 +25,7 @@ class Suites:
 
     def __init__(self, names: list[str]) -> None:
         """names: shipped suites or paths of JSONL files. Raises LabError for one that cannot be read."""
-        self.files = [_file(name) for name in names]
+        self.files = [suite_file(name) for name in names]
         self._known: set[tuple[str, ...]] = set()
         for file in self.files:
             for turn in (t for c in read_conversations(file) for t in c.turns):
@@ -42,8 +41,3 @@ class Suites:
         """Whether the text shares an 8-gram with a suite, or is one of its shorter turns."""
         found = words(text)
         return found in self._known or any(gram in self._known for gram in _grams(found))
-
-
-def _file(name: str) -> Path:
-    is_path = name.endswith(".jsonl") or "/" in name
-    return suite_path(Path(name).stem, name if is_path else None)

@@ -10,7 +10,7 @@ from typing import Any
 
 from eagle_lab.config.digest import digest, file_digest, plain
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.prompts import Conversation, read_conversations
+from eagle_lab.config.prompts import Conversation, read_conversations, source_file
 from eagle_lab.config.schema import Config, Source, SourceKind
 from eagle_lab.config.stage import stage
 from eagle_lab.data import synth
@@ -37,7 +37,8 @@ def key(source: Source) -> dict[str, Any]:
     """What decides a source's content: for a file its bytes, not its place. Raises LabError for a missing file."""
     fields = {k: v for k, v in plain(source).items() if v is not None}
     if source.kind is SourceKind.jsonl:
-        file = _file(source)
+        assert source.path is not None
+        file = source_file(source.path)
         return {k: fields[k] for k in ("kind", "format", "field", "count") if k in fields} | {
             "stem": file.stem,
             "content": file_digest(file),
@@ -84,16 +85,9 @@ def _listed(dropped: Counter[str]) -> str:
     return ", ".join(f"{n} {reason}" for reason, n in dropped.most_common())
 
 
-def _file(source: Source) -> Path:
-    assert source.path is not None
-    file = Path(source.path).expanduser()
-    if not file.is_file():
-        raise LabError(f"data.sources: no file {file}. Give a JSONL file, 'data.sources=[{{path: /some/file.jsonl}}]'.")
-    return file
-
-
 def _read(source: Source) -> list[Conversation]:
-    file = _file(source)
+    assert source.path is not None
+    file = source_file(source.path)
     given = read_conversations(file, source.format, source.field, source.count)
     if source.count is not None and len(given) < source.count:
         raise LabError(

@@ -23,7 +23,7 @@ class Results:
 
 
 def load(directory: Path) -> Results:
-    """Reads DIR/rows.jsonl (a run) and DIR/*/rows.jsonl (a sweep's points).
+    """Reads DIR/rows.jsonl (a run) and DIR/*/rows.jsonl (a sweep's points; those of its last plan, where it has one).
 
     Rows of a point that is not done (failed, interrupted, still running) are left out: its status says why.
     LabError when there is neither a row nor a point.
@@ -35,14 +35,16 @@ def load(directory: Path) -> Results:
     found = Results(name=directory.resolve().name)
     again = "Run the sweep's command again: it writes the file anew and keeps what is done."
     plan = _optional(directory / "plan.json", {"points": list[dict], "argv": list[str] | None}, again)
-    # a point that an earlier plan left unfinished and this one does not want is nobody's failure
-    planned = {p.get("point") for p in plan["points"]} if plan else None
+    if plan:  # what other grids have left beside its points stays on disk and out of the tables
+        points = [directory / str(p.get("point")) for p in plan["points"]]
+    else:
+        points = [directory, *sorted(p for p in directory.iterdir() if p.is_dir())]
     by_fingerprint: dict[str, dict[str, Any]] = {}
-    for point in [directory, *sorted(p for p in directory.iterdir() if p.is_dir())]:
+    for point in points:
         status = _optional(point / "status.json", {"state": str}, f"Remove {point} and run the sweep's command again.")
+        if plan and status is None:
+            status = {"state": "missing", "error": "its directory is gone; the same command makes it anew"}
         if status is not None and status["state"] != "done":
-            if planned is not None and point.name not in planned:
-                continue
             found.failed.append((point.name, status["state"], str(status.get("error", "not finished"))))
             continue
         if (point / "rows.jsonl").exists():

@@ -102,6 +102,24 @@ def markdown(header: list[str], cells: list[list[str]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in cells)])
 
 
+NARROW = {
+    "aux layers": "aux\nlayers",
+    "accept length": "accept\nlength",
+    "break-even at": "even\nat",
+    "differing prompts": "differ",
+}
+"""Headers in the terminal, where 80 columns hold the table."""
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row in a few words."""
+    header, (cells,) = columns([row])
+    found = dict(zip(header, cells, strict=True))
+    return (
+        f"{found['spec']}: accept length {found['accept length']}, {found['tok/s']} tok/s, speed-up {found['speed-up']}"
+    )
+
+
 def show(rows: list[dict[str, Any]], title: str) -> None:
     """Prints the main table to the terminal; with a single head its columns are left out for width."""
     from rich import box
@@ -113,9 +131,12 @@ def show(rows: list[dict[str, Any]], title: str) -> None:
     shown = [i for i, name in enumerate(header) if several or name not in ("head", "aux layers")]
     console = Console()
     console.print(title, markup=False, highlight=False, soft_wrap=True)
-    table = Table(box=box.SIMPLE_HEAD)
+    cells = [[cell.replace(" to ", "-") for cell in row] for row in cells]
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 0 if several else 1, 0, 0))
     for i in shown:
-        table.add_column(header[i], min_width=max(len(row[i]) for row in cells))
+        # narrower still, a cell breaks before its interval, never inside a number
+        words = [word for row in cells for word in row[i].split()]
+        table.add_column(NARROW.get(header[i], header[i]), min_width=max(map(len, words), default=0))
     for row in cells:
         table.add_row(*(row[i] for i in shown))
     console.print(table)

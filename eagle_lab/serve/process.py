@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -16,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from eagle_lab.config.errors import LabError, ServingFault
-from eagle_lab.config.schema import ServerKind
+from eagle_lab.config.schema import Server, ServerKind
 from eagle_lab.config.stage import locked
 from eagle_lab.serve.client import Client
 from eagle_lab.serve.launch import Launch, argv, command_line, environment
@@ -31,6 +32,20 @@ STOP_S = 1.0
 then: waiting for it would cost 5 s per server and save nothing."""
 DYING_S = 2.0
 TAIL_LINES = 20
+
+
+def check_machine(server: Server) -> None:
+    """Raises LabError for a GPU server that this machine cannot run; SGLang would say so late, and in a traceback."""
+    if server.kind is not ServerKind.gpu:
+        return
+    import torch
+
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if found < server.tp:
+        raise LabError(
+            f"server=gpu with server.tp={server.tp}: torch sees {found} GPU(s) here. Use server=cpu, or server=url "
+            "server.url=http://host:port for a server that runs elsewhere."
+        )
 
 
 class _Kept:
@@ -84,8 +99,8 @@ def serving(launch: Launch, log: Path, *, keep: bool = False) -> Iterator[Client
 
     The server is gone afterwards, whatever happens; with `keep`, in a `sharing` block, it stays unless the body failed.
     log: gets the command and all that the server says. A server that already runs (kind url) is left running.
-    Raises LabError for a launch that cannot be right or a port that is taken, ServingFault (with the server's last
-    words) for a server that dies, hangs or is not healthy within start_timeout_s.
+    Raises LabError for a launch that cannot be right, a GPU that is not there or a port that is taken, ServingFault
+    (with the server's last words) for a server that dies, hangs or is not healthy within start_timeout_s.
     """
     if _kept is not None and keep and launch.server.kind is not ServerKind.url:
         kept = _kept
@@ -111,6 +126,7 @@ def _started(launch: Launch, log: Path) -> Iterator[Client]:
         check_running(client.info(), launch)
         yield client
         return
+    check_machine(server)
     port = server.port or free_port(server.host)
     if not is_free(server.host, port):
         raise LabError(
@@ -261,7 +277,12 @@ def is_free(host: str, port: int) -> bool:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             s.bind((host, port))
-        except OSError:
+        except OSError as e:
+            if e.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise LabError(
+                    f"server.host={host}: not an address of this machine ({e.strerror}). Leave it at 127.0.0.1, or "
+                    "give 0.0.0.0 to serve other machines."
+                ) from e
             return False
     return True
 

@@ -52,6 +52,8 @@ def run_job(directories: list[Path], body: Body, sharing: Callable[[], AbstractC
     codes = []
     with sharing():
         for directory in directories:
+            if status(directory).get("verb") is None:
+                raise LabError(f"{directory}: no planned sweep point is there.")
             # an earlier sweep that was killed may still have its child at work here
             with locked(directory):
                 codes.append(_run_point(directory, body, stop))
@@ -59,9 +61,7 @@ def run_job(directories: list[Path], body: Body, sharing: Callable[[], AbstractC
 
 
 def _run_point(directory: Path, body: Body, stop: _Stop) -> int:
-    verb = status(directory).get("verb")
-    if verb is None:
-        raise LabError(f"{directory}: no planned sweep point is there.")
+    verb = str(status(directory)["verb"])
     set_status(directory, "running", pid=os.getpid())
     started = time.time()
     try:

@@ -8,6 +8,7 @@ from typing import Any
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.files import read_json
+from eagle_lab.config.paths import expanded
 from eagle_lab.config.schema import Target
 
 
@@ -76,7 +77,7 @@ def template_text(value: str) -> str:
     if not value.endswith(".jinja"):
         return value
     try:
-        return Path(value).expanduser().read_text(encoding="utf-8")
+        return expanded("target.chat_template", value).read_text(encoding="utf-8")
     except OSError as e:
         raise LabError(
             f"target.chat_template={value}: cannot be read ({e.strerror}). Give a readable .jinja file."

@@ -15,6 +15,7 @@ from eagle_lab.config.digest import digest
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.files import write_json
 from eagle_lab.config.model_config import read_target
+from eagle_lab.config.paths import expanded
 from eagle_lab.config.provenance import provenance
 from eagle_lab.config.schema import Target, TargetKind
 from eagle_lab.config.stage import locked
@@ -68,7 +69,6 @@ def locate(target: Target, cache: Path) -> LocatedTarget:
     Order: target.path, the generated kinds, target.package, target.hub_id. Raises LabError when none gives a model, or
     when the model is not the one that target.facts describe.
     """
-    cache = cache.expanduser()
     directory, origin = _source(target, cache)
     config = read_target(directory)
     _compare(target, config, directory)
@@ -96,7 +96,7 @@ def _source(target: Target, cache: Path) -> tuple[Path, str]:
 
 def _given(target: Target, cache: Path) -> tuple[Path, str]:
     assert target.path is not None
-    path = Path(target.path).expanduser()
+    path = expanded("target.path", target.path)
     if path.is_dir():
         read_target(path)
         return _with_corrections(target, path.resolve(), f"path {path}", cache)

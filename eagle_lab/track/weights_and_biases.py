@@ -14,10 +14,8 @@ from urllib.parse import urlsplit
 
 from eagle_lab.config.content import content_digest
 from eagle_lab.config.digest import digest, plain
-from eagle_lab.config.errors import LabError
 from eagle_lab.config.schema import Config
 
-MODES = ("auto", "online", "offline")
 INIT_TIMEOUT_S = 30
 FINISH_TIMEOUT_S = 60
 """Uploads that take longer at the end are given up; `wandb sync` sends them from the run's directory."""
@@ -94,12 +92,9 @@ def settings(config: Config, out: Path, job_type: str) -> dict[str, Any]:
 
 
 def mode(config: Config) -> Literal["online", "offline", "disabled"]:
-    """online, offline or disabled; LabError for a wish that is none of track.mode's."""
-    wish = config.track.mode
-    if wish not in MODES:
-        raise LabError(f"track.mode={wish!r}: {', '.join(MODES)} are legal.")
     # wandb's own variable may turn a run down, whatever the config says
-    wish = os.environ["WANDB_MODE"] if os.environ.get("WANDB_MODE") in ("offline", "disabled") else wish
+    turned_down = os.environ.get("WANDB_MODE") in ("offline", "disabled")
+    wish = os.environ["WANDB_MODE"] if turned_down else config.track.mode.value
     base = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
     if wish == "disabled":
         return "disabled"

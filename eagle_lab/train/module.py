@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from typing import Any
 
@@ -16,6 +15,7 @@ from eagle_lab.config.schema import Loss, OovPolicy, Optim
 from eagle_lab.draft.head import Head
 from eagle_lab.draft.unroll import Batch, teacher, unroll
 from eagle_lab.train.metrics import StepCounts
+from eagle_lab.train.optimizer import build_optimizer
 
 
 class HeadModule(L.LightningModule):
@@ -83,19 +83,3 @@ class HeadModule(L.LightningModule):
             return (step + 1) / warmup
         done = min(1.0, (step - warmup) / max(1, self.total_steps - warmup))
         return o.final_lr_fraction + (1 - o.final_lr_fraction) * 0.5 * (1 + math.cos(math.pi * done))
-
-
-def build_optimizer(config: dict[str, Any], parameters: Any) -> torch.optim.Optimizer:
-    """The only place that turns a `_target_` into an object; torch.optim.* alone is allowed."""
-    kwargs = dict(config)
-    path = str(kwargs.pop("_target_", ""))
-    module, _, name = path.rpartition(".")
-    if module != "torch.optim" or not hasattr(torch.optim, name):
-        raise LabError(f"optim.optimizer._target_={path!r}: only torch.optim.* is allowed (torch.optim.AdamW).")
-    if "lr" not in kwargs:
-        raise LabError(f"optim.optimizer has no lr (it has {sorted(kwargs)}). Give it: optim.optimizer.lr=1e-4.")
-    try:
-        optimizer: torch.optim.Optimizer = getattr(importlib.import_module(module), name)(parameters, **kwargs)
-    except (TypeError, ValueError) as e:
-        raise LabError(f"optim.optimizer: {path} refuses {kwargs}: {e}.") from e
-    return optimizer

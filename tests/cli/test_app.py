@@ -72,7 +72,14 @@ def test_help_of_a_verb_lists_the_groups(tmp_path: Path) -> None:
         (["trian"], "no verb 'trian'. Did you mean 'train'?"),
         (["bench", "spec=chain"], "spec=chain needs spec.num_draft_tokens"),
         (["bench", "spec=bush"], "bush"),
-        (["bench", "no.such.key=1"], "no.such.key"),
+        (["bench", "server.hots=1"], "there is no key server.hots. Did you mean server.host?"),
+        (["bench", "name=ü"], "A name takes letters a-z"),
+        (["bench", "--multirun", "spec=glob(xyz*)"], "no points: nothing is matched by spec=glob(xyz*)."),
+        (["bench", "-m", "spec=chain", "spec.num_draft_tokens=range(5,5)"], "by spec.num_draft_tokens=range(5,5)."),
+        (["bench", "-m", "--cfg", "job"], "--multirun and --cfg exclude each other"),
+        (["bench", "--resolve"], "--resolve belongs to --cfg"),
+        (["--multirun", "target=tiny"], "no verb. Verbs: data, "),
+        (["--multirun", "trian"], "no verb 'trian'. Did you mean 'train'?"),
         (["bench", "+nonsense=1"], "nonsense"),
         (["bench", "trainer.max_steps=many"], "many"),
         (["bench", "suite=jsonl"], "no value for suite.name"),
@@ -88,7 +95,49 @@ def test_user_errors_are_one_paragraph_and_exit_2(args: list[str], says: str, tm
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stderr.startswith("eagle-lab: ")
-    assert not list(tmp_path.rglob("*.yaml"))
+    assert not list(tmp_path.rglob("config.yaml"))
+
+
+def test_flags_may_stand_before_the_verb(tmp_path: Path) -> None:
+    done = eagle_lab("--multirun", "plan", "target=smollm2_135m", "spec=chain_5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "num_draft_tokens 5" in done.stdout
+    assert len(list(tmp_path.glob("outputs/plans/plan/*/status.json"))) == 1
+
+
+@pytest.mark.parametrize(
+    "args", [("run",), ("bench", "-m", "spec=none,chain_5"), ("serve", "stay=true"), ("doctor", "spec=chain_5")]
+)
+def test_a_missing_gpu_is_missed_before_anything_is_made(
+    args: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    done = eagle_lab(*args, "server=gpu", "paths.cache=cache", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "torch sees 0 GPU(s) here. Use server=cpu" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert [p for p in tmp_path.rglob("*") if p.is_file() and p.name != "multirun.yaml"] == []
+
+
+def test_a_plan_for_a_gpu_needs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    done = eagle_lab("plan", "target=kimi_k2", "server=gpu", "spec=chain_5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "[2, 30, 58]" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("optim.optimizer.beta=1", "refuses {'lr': 0.0001, 'betas': [0.9, 0.95], 'weight_decay': 0.0, 'beta': 1}"),
+        ("optim.optimizer.lr=-1", "Invalid learning rate"),
+    ],
+)
+def test_a_plan_tries_the_optimiser(override: str, says: str, tmp_path: Path) -> None:
+    done = eagle_lab("plan", override, cwd=tmp_path)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_all_illegal_points_are_named_and_none_starts(tmp_path: Path) -> None:

@@ -35,6 +35,14 @@ WITH = {
 }
 
 
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that WITH names."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("prompts.jsonl", "mine.jsonl"):
+        (tmp_path / name).touch()
+
+
 def test_how_many_there_are() -> None:
     """A config test that counts nothing may test nothing. Raise the number with the file that you add."""
     assert len(FILES) == 56
@@ -90,7 +98,9 @@ def test_every_sweep_has_its_grid_here() -> None:
 def test_every_sweep_is_legal_as_a_whole(file: Path, tmp_path: Path) -> None:
     """By the command that its users type, up to where the first job would start."""
     argv = ["run", "-cd", str(file.parent), "-cn", file.stem, f"paths.outputs={tmp_path}", "dry_run=true"]
-    done = subprocess.run([sys.executable, "-m", "eagle_lab", *argv], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-m", "eagle_lab", *argv], capture_output=True, text=True, timeout=120, cwd=CONF.parent
+    )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert (sum(line.startswith("job ") for line in lines), sum(line.startswith("  ") for line in lines)) == GRIDS[

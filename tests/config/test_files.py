@@ -90,6 +90,23 @@ def test_a_bad_row_in_the_middle_is_an_error_with_its_line(tmp_path: Path) -> No
         read_jsonl(file)
 
 
+@pytest.mark.parametrize("value", ["[" * 100_000, '{"a":' * 100_000, r'{"a": "\ud800"}', r'{"a": {"\uDC00": 1}}'])
+def test_rows_that_no_reader_can_take(tmp_path: Path, value: str) -> None:
+    """Brackets beyond the parser's depth, and half a surrogate pair."""
+    file = tmp_path / "rows.jsonl"
+    file.write_text(f'{{"n": 1}}\n{value}\n')
+    with pytest.raises(LabError, match=r"rows\.jsonl, line 2: not JSON"):
+        read_jsonl(file)
+    file.write_text(r'{"a": "\ud83d\ude00"}' + "\n")
+    assert read_jsonl(file) == [{"a": "\U0001f600"}]
+
+
+def test_json_nested_too_deep(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("[" * 100_000)
+    with pytest.raises(LabError, match=r"config\.json: not JSON"):
+        read_json(tmp_path / "config.json")
+
+
 def test_other_peoples_files_are_not_cut(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text('{"n": 1}\n{"n": 2}')

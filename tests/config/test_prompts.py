@@ -70,6 +70,7 @@ def test_text_parts_are_joined(tmp_path):
         ({"messages": [USER, USER]}, "roles out of order"),
         ({"messages": [BOT, USER]}, "roles out of order"),
         ({"messages": [USER, {"role": "tool", "content": "x"}]}, "role 'tool'"),
+        ({"messages": [{"role": ["user"], "content": "x"}]}, "role \"['user']\""),
         ({"messages": [{"role": "user"}]}, "no object with"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "only text"),
         ({"messages": "hi"}, "list of messages"),

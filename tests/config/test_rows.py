@@ -39,7 +39,7 @@ def test_whole_rows(tmp_path):
         ("[1]\n", "line 2: list found"),
         ("\0\0\0\0", "line 2: not JSON"),
         (without(baseline(), "spec"), "line 2: no value for spec"),
-        (without(baseline(), "tok_s"), "line 2: no value for tok_s"),
+        (without(baseline(), "accept_length"), "line 2: no value for accept_length"),
         ({**baseline(), "accept_length": "1.8"}, "line 2: accept_length='1.8': a number is wanted"),
         ({**baseline(), "survival": None}, "line 2: survival=None: a list"),
         ({**baseline(), "prompts": {"a": 3}}, "line 2: prompts={'a': 3}: an object"),

@@ -17,6 +17,7 @@ from eagle_lab.cli.expectation import judge_replay
 from eagle_lab.cli.stages import given_head, locate_target
 from eagle_lab.config import load
 from eagle_lab.config.files import read_jsonl
+from eagle_lab.report.diagnosis import alarm
 from tests.e2e.conftest import Lab
 from tests.promised import PROMISED_COLUMNS
 
@@ -105,6 +106,20 @@ def test_training_equals_serving(finished: Lab) -> None:
     head = given_head(point(finished, "heads/*/export/*"))
     found = judge_replay(config, locate_target(config), head, requests)
     assert found.startswith(f"{len(requests)} of {len(requests)} requests equal")
+
+
+def test_the_row_says_what_the_head_promised(finished: Lab) -> None:
+    rows = read_jsonl(point(finished, "sweeps/demo_tiny/spec=chain_5-*") / "rows.jsonl")
+    row = rows[1]
+    assert (row["spec"], row["replayed_requests"], row["replayed_equal"]) == ("chain_5", 16, 16)
+    assert row["replayed_accept_length"] == row["replayed_served_accept_length"] > 1
+    assert row["replayed_difference"] == 0
+    assert len(row["proxy_survival"]) == 3, "the steps that training unrolled"
+    assert row["proxy_accept_length"] == 1 + sum(row["proxy_survival"])
+    assert 0 < row["coverage"] <= 1
+    assert not alarm(row)
+    text = (finished.outputs / "sweeps/demo_tiny/report.md").read_text()
+    assert "### Promised and served" in text
 
 
 def test_the_replay_sees_a_head_that_is_not_the_served_one(finished: Lab, tmp_path: Path) -> None:

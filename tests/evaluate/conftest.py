@@ -126,4 +126,5 @@ def launch(tmp_path) -> Launch:
     }
     (head / "config.json").write_text(json.dumps(config))
     spec = Spec(kind=SpecKind.chain, num_draft_tokens=5)
-    return Launch(tmp_path / "target", Server(kind=ServerKind.cpu, dtype="float32"), spec, head)
+    server = Server(kind=ServerKind.cpu, dtype="float32", attention_backend="intel_amx")
+    return Launch(tmp_path / "target", server, spec, head)

@@ -65,7 +65,10 @@ def test_a_changed_token_fails_the_point_on_a_cpu(server, suite, launch, tmp_pat
         assert "prompt one, turn 1, token 0: plain decoding gives 7, this server 8" in str(e.value)
 
 
-@pytest.mark.parametrize("server_", [Server(kind=ServerKind.gpu), Server(kind=ServerKind.cpu, dtype="bfloat16")])
+@pytest.mark.parametrize(
+    "server_",
+    [Server(kind=ServerKind.gpu), Server(kind=ServerKind.cpu, dtype="bfloat16", attention_backend="intel_amx")],
+)
 def test_elsewhere_it_is_counted(server, suite, launch, tmp_path, server_):
     server.answer[SpecKind.none], server.answer[SpecKind.chain] = 7, 8
     row = bench_point(replace(launch, server=server_), SUBJECT, load_suite(suite), tmp_path, 192)[1]

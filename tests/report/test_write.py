@@ -9,6 +9,7 @@ import pytest
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.report.load import load
+from eagle_lab.report.table import line, show
 from eagle_lab.report.write import report
 from tests.promised import PROMISED_COLUMNS
 
@@ -35,6 +36,7 @@ def test_same_rows_same_bytes_wherever_and_in_whatever_order(sweep, tmp_path):
     other = tmp_path / "elsewhere" / "grid"
     shutil.copytree(sweep, other, ignore=shutil.ignore_patterns("summary.csv", "report.md", "plots"))
     (other / "a_chain_5").rename(other / "zz")
+    (other / "plan.json").write_text((other / "plan.json").read_text().replace("a_chain_5", "zz"))
     report(other)
     names = ["summary.csv", "report.md", "plots/accept_length.png", "plots/tok_s.png"]
     assert [(sweep / n).read_bytes() for n in names] == [(other / n).read_bytes() for n in names]
@@ -199,3 +201,38 @@ def test_what_a_row_does_not_know_may_be_absent(tmp_path, make):
     rows = [{k: v for k, v in make.chain(5, 1.8, 26.0).items() if "speed" not in k and "low" not in k}]
     make.put(tmp_path / "point", rows)
     assert "No baseline was measured" in report(tmp_path).read_text()
+
+
+def test_points_of_an_earlier_grid_stay_on_disk_and_out_of_the_tables(sweep):
+    plan = json.loads((sweep / "plan.json").read_text())
+    kept = [p for p in plan["points"] if p["point"] in ("m_none", "a_chain_5")]
+    (sweep / "plan.json").write_text(json.dumps({**plan, "points": kept}))
+    report(sweep)
+    assert [r["spec"] for r in table(sweep)] == ["none", "chain_5"]
+    assert load(sweep).failed == []
+    assert (sweep / "z_chain_2/rows.jsonl").exists()
+
+
+def test_a_planned_point_without_a_directory_is_named(sweep):
+    shutil.rmtree(sweep / "z_chain_2")
+    assert ("z_chain_2", "missing") in [(name, state) for name, state, _ in load(sweep).failed]
+
+
+@pytest.mark.parametrize("heads", ["a", "ab"])
+def test_the_terminal_table_shows_every_column_in_80_characters(make, capsys, monkeypatch, heads):
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = [make.chain(16, 12.3, 1234.5, head=h, spec="tree_10_10_60", differing_prompts=128) for h in heads]
+    show([make.baseline(2108.0), *rows], "title")
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    words = " ".join(lines).split()
+    for shown in ("accept", "length", "tok/s", "speed-up", "even", "at", "differ", "128", "(12.20-12.40)", "1234.5"):
+        assert shown in words
+    assert ("aaaaaaaa" in words) == ("bbbbbbbb" in words) == (len(heads) > 1), "one head needs no column"
+
+
+def test_a_row_in_a_line(make):
+    assert line(make.chain(5, 1.3, 65.3, base=100.0)) == (
+        "chain_5: accept length 1.30 (1.20 to 1.40), 65.3 tok/s, speed-up 0.65 (0.60 to 0.70)"
+    )
+    assert line(make.baseline(108.0)) == "none: accept length 1, 108.0 tok/s, speed-up 1 (baseline)"

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from eagle_lab.config.errors import LabError, ServingFault
-from eagle_lab.config.schema import ServerKind
+from eagle_lab.config.schema import Server, ServerKind
 from eagle_lab.serve import process as process_module
-from eagle_lab.serve.process import PORTS, free_port, is_free, members, serving, sharing
+from eagle_lab.serve.process import PORTS, check_machine, free_port, is_free, members, serving, sharing
 from tests.fake_sglang import info_of
 
 # answers /health like SGLang; {behaviour} comes first. Its child and itself ignore SIGTERM, the child outlives it
@@ -155,6 +155,33 @@ def test_a_taken_port_is_named(plain, group, tmp_path):
             pytest.fail("started on a taken port")
     assert not group
     assert is_free("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "192.0.2.1"])
+def test_a_host_that_is_not_this_machine(host):
+    with pytest.raises(LabError, match=f"server.host={host}: not an address of this machine"):
+        free_port(host)
+
+
+@pytest.mark.parametrize(("gpus", "tp"), [(0, 1), (1, 2)])
+def test_a_gpu_that_is_not_there_is_missed_before_the_server_starts(plain, group, tmp_path, monkeypatch, gpus, tp):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpus > 0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    launch = replace(plain, server=Server(kind=ServerKind.gpu, tp=tp))
+    said = rf"server.tp={tp}: torch sees {gpus} GPU\(s\) here. Use server=cpu"
+    with pytest.raises(LabError, match=said), serving(launch, tmp_path / "log"):
+        pass
+    assert group == []
+    assert not (tmp_path / "log").exists()
+
+
+def test_gpus_that_are_there_and_servers_that_need_none(plain, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    check_machine(Server(kind=ServerKind.gpu, tp=2))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    check_machine(plain.server)
+    check_machine(Server(kind=ServerKind.url, url="http://127.0.0.1:1"))
 
 
 def test_a_given_port_is_used(plain, fake, group, tmp_path):
@@ -322,7 +349,7 @@ def test_timed_servers_have_the_gpu_to_themselves(tmp_path, monkeypatch):
     monkeypatch.setattr(process_module.tempfile, "gettempdir", lambda: str(tmp_path))
     held = """
 import sys, tempfile
-from eagle_lab.config.schema import ServerKind
+from eagle_lab.config.schema import Server, ServerKind
 from eagle_lab.serve.process import device
 tempfile.gettempdir = lambda: sys.argv[1]
 with device(ServerKind.gpu, alone=False):

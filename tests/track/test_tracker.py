@@ -78,8 +78,6 @@ def test_mode(tmp_path, monkeypatch):
     assert weights_and_biases.mode(config(tmp_path, "track.mode=online")) == "offline", "no network"
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert weights_and_biases.mode(config(tmp_path, "track.mode=online")) == "disabled"
-    with pytest.raises(LabError, match=r"track\.mode='sometimes'"):
-        weights_and_biases.mode(config(tmp_path, "track.mode=sometimes"))
 
 
 def test_a_closed_port_is_not_reachable():

@@ -5,9 +5,11 @@ import torch
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.schema import Loss, OovPolicy, Optim
+from eagle_lab.config.schema_training import OPTIMIZERS
 from eagle_lab.train.feed import Feed
 from eagle_lab.train.metrics import StepCounts
-from eagle_lab.train.module import HeadModule, build_optimizer
+from eagle_lab.train.module import HeadModule
+from eagle_lab.train.optimizer import build_optimizer
 from tests.draft.conftest import random_head
 from tests.train.conftest import dataset_of
 
@@ -92,11 +94,18 @@ def test_accuracies_are_marginal_and_cumulative():
     assert found["loss_1"] == 1.0
 
 
+@pytest.mark.parametrize("target", OPTIMIZERS)
+def test_every_legal_optimiser_trains_vectors_and_matrices(target):
+    weights = [torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(2, 3))]
+    sum((w**2).sum() for w in weights).backward()
+    build_optimizer({"_target_": target, "lr": 0.1}, weights).step()
+    assert all((w != 1).all() for w in weights)
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"_target_": "os.system"}, "only torch.optim"),
-        ({"_target_": "torch.optim.Nope", "lr": 1e-3}, "only torch.optim"),
+        ({"_target_": "torch.optim.AdamW", "weight_decay": 0.1}, "has no lr"),
         ({"_target_": "torch.optim.AdamW", "learning_rate": 1e-3}, "learning_rate"),
         ({"_target_": "torch.optim.AdamW", "lr": -1.0}, "-1"),
     ],

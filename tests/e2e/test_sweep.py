@@ -1,0 +1,105 @@
+"""A sweep on real servers: shared where it may, killed at random moments, and equal to one that was left alone."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Lab
+from tests.known_acceptance import CPU, known_pair
+
+pytestmark = pytest.mark.server
+
+NAMES = (
+    "spec",
+    "accept_length",
+    "accept_length_low",
+    "accept_length_high",
+    "histogram",
+    "max_new_tokens",
+    "head_digest",
+)
+
+
+def summary(outputs: Path, name: str) -> list[dict[str, str]]:
+    with (outputs / f"sweeps/{name}/summary.csv").open() as f:
+        return [{n: row[n] for n in NAMES} for row in csv.DictReader(f)]
+
+
+def kill_at(lab: Lab, seconds: float, *arguments: str) -> None:
+    child = lab.start(*arguments)
+    time.sleep(seconds)
+    assert child.poll() is None, child.communicate()[0]
+    os.killpg(child.pid, signal.SIGKILL)
+    child.communicate()
+
+
+def killed_equals_unkilled(lab: Lab, name: str, *arguments: str) -> None:
+    began = time.monotonic()
+    code, text = lab.run(*arguments, f"name={name}", "paths.outputs=whole")
+    assert code == 0, text
+    took = time.monotonic() - began
+    for moment in sorted(random.Random(7).uniform(0.1, 0.5) for _ in range(3)):
+        kill_at(lab, moment * took, *arguments, f"name={name}", "paths.outputs=killed")
+    code, text = lab.run(*arguments, f"name={name}", "paths.outputs=killed")
+    assert code == 0, text
+    whole, killed = (summary(lab.folder / o, name) for o in ("whole", "killed"))
+    assert whole == killed
+    assert not list((lab.folder / "killed").rglob("*.tmp"))
+
+
+@pytest.fixture(scope="module")
+def known(lab: Lab) -> list[str]:
+    """Arguments that name the known target, its head and a CPU server."""
+    _, head = known_pair(lab.folder / "known")
+    server = [f"server.{k}={getattr(CPU, k)}" for k in ("context_length", "max_running_requests", "max_total_tokens")]
+    return ["target=known_acceptance", "draft=known_acceptance", f"head={head}", "server=cpu", *server, "track=none"]
+
+
+def test_points_of_a_spec_share_a_server_and_a_killed_sweep_equals_an_unkilled_one(lab: Lab, known: list[str]) -> None:
+    grid = ["spec=none,chain_3", "suite.max_new_tokens=12,24", "suite.limit=6", "suite.concurrency=2"]
+    killed_equals_unkilled(lab, "two_lengths", "bench", *known, "--multirun", *grid)
+    rows = summary(lab.folder / "whole", "two_lengths")
+    assert [(r["spec"], r["max_new_tokens"]) for r in rows] == [
+        ("none", "12"),
+        ("chain_3", "12"),
+        ("none", "24"),
+        ("chain_3", "24"),
+    ]
+    logs = sorted((lab.folder / "whole").glob("measurements/*/server.log"))
+    assert sum(log.read_text().startswith("the server of ") for log in logs) == 2
+    plan = json.loads((lab.folder / "whole/sweeps/two_lengths/plan.json").read_text())
+    assert len(plan["points"]) == 4
+
+
+def test_an_untimed_point_needs_one_server_for_proof_and_measurement(lab: Lab, known: list[str]) -> None:
+    grid = ["spec=chain_4", "suite.timed=false", "suite.max_new_tokens=12", "suite.limit=4"]
+    code, text = lab.run("bench", *known, "--multirun", *grid, "name=untimed", "paths.outputs=untimed")
+    assert code == 0, text
+    (proof,) = (lab.folder / "untimed").glob("probes/*/server.log")
+    (log,) = (lab.folder / "untimed").glob("measurements/chain_4-*/server.log")
+    assert log.read_text() == f"the server of {proof}, kept\n"
+    with (lab.folder / "untimed/sweeps/untimed/summary.csv").open() as f:
+        none, chain = csv.DictReader(f)
+    assert (none["spec"], chain["spec"]) == ("none", "chain_4"), "the baseline is added: greedy text is compared"
+    assert (chain["tok_s"], chain["speedup"], chain["differing_prompts"]) == ("", "", "0")
+    assert chain["captured_width"] == "192"
+
+
+@pytest.mark.long
+def test_the_draft_tokens_sweep_of_the_real_target(lab: Lab) -> None:
+    root = Path(__file__).resolve().parents[2]
+    small = ["target=smollm2_135m", "server=cpu", "suite.limit=8", "suite.max_new_tokens=32", "track=none"]
+    training = ["experiment=demo_tiny", "data.answers.max_new_tokens=32", "trainer.max_epochs=2"]
+    grid = ["spec=none,chain_2,chain_5,chain_8,chain_16,tree_12"]
+    killed_equals_unkilled(
+        lab, "draft_tokens", "bench", "-cd", str(root / "sweeps"), "-cn", "draft_tokens", *training, *small, *grid
+    )
+    assert len(summary(lab.folder / "whole", "draft_tokens")) == 6
