@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from eagle_lab.report.cost_model import Costs, Point, Prediction, chains, fit, left_out, points
+from eagle_lab.report.cost_model import Costs, Point, Prediction, chains, left_out, points
 from eagle_lab.report.table import link, markdown, number, short
 
 WORTH_NAMING = 1.02
@@ -28,7 +28,7 @@ class Head:
 
     @cached_property
     def costs(self) -> Costs:
-        return fit(self.measured)
+        return Costs(self.measured)
 
     @cached_property
     def chains(self) -> list[Prediction]:
@@ -125,7 +125,7 @@ def _costs(head: Head) -> str:
     costs, rows = head.costs, ", ".join(link(p.spec, p.fingerprint) for p in head.measured)
     start = f"Costs{_of(head)} from {rows}: "
     if (steps := costs.steps_s()) is not None:
-        fewest, most = costs.fewest, costs.most
+        fewest, most = costs.design.fewest, costs.design.most
         return (
             f"{start}a draft step {_ms(steps[0])} ms on a chain, {_ms(steps[1])} ms on a tree; verifying, with what "
             f"is fixed per round, {_ms(costs.verify_s(fewest))} ms for {fewest} tokens and "

@@ -17,11 +17,14 @@ trees tell draft and token apart. What the points do not determine is not predic
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
 
+Shape = tuple[int, int, int]
+"""(num_steps, eagle_topk, num_draft_tokens)"""
 NEEDED = ("num_steps", "eagle_topk", "num_draft_tokens", "accept_length", "tok_s", "concurrency")
 
 
@@ -43,7 +46,7 @@ class Point:
     fingerprint: str
 
     @property
-    def shape(self) -> tuple[int, int, int]:
+    def shape(self) -> Shape:
         return self.steps, self.topk, self.tokens
 
     @property
@@ -90,58 +93,75 @@ def points(rows: list[dict[str, Any]]) -> list[Point]:
     ]
 
 
+@dataclass(frozen=True)
+class Design:
+    """What the shapes of measured points determine, whatever their rounds take."""
+
+    fewest: int
+    most: int
+    """Tokens."""
+    knots: np.ndarray
+    directions: np.ndarray
+    """Orthonormal rows that span what the points determine of (fixed, draft, branch, token)."""
+    features: np.ndarray
+    """[points, costs]"""
+
+
+def _features(shapes: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    """[shapes, costs]: fixed, draft, branch, token, then the bends."""
+    steps, topk, tokens = shapes.T
+    found = np.empty((len(shapes), 4 + len(knots)))
+    found[:, 0], found[:, 1], found[:, 2], found[:, 3] = 1.0, steps, steps * (topk > 1), tokens
+    np.maximum(0.0, tokens[:, None] - knots, out=found[:, 4:])
+    return found
+
+
+# conditions repeat the same few grids of spec points
+@lru_cache(maxsize=1024)
+def _design(shapes: tuple[Shape, ...]) -> Design:
+    tokens = [n for _, _, n in shapes]
+    knots = np.array(sorted({n for _, topk, n in shapes if topk == 1})[1:-1])
+    features = _features(np.array(shapes), knots)
+    _, sizes, directions = np.linalg.svd(features[:, :4], full_matrices=False)
+    return Design(min(tokens), max(tokens), knots, directions[sizes > 1e-9 * sizes[0]], features)
+
+
 class Costs:
-    """The model fitted to points of one condition and one head; at least one.
+    """The model fitted to points of one condition and one head; at least one."""
 
-    shapes: [points, 3], (num_steps, eagle_topk, num_draft_tokens); rounds: [points], seconds.
-    """
-
-    def __init__(self, shapes: np.ndarray, rounds: np.ndarray) -> None:
-        _, topk, tokens = shapes.T
-        self.fewest, self.most = int(tokens.min()), int(tokens.max())
-        self._knots = np.array(sorted(set(tokens[topk == 1].tolist()))[1:-1])
-        design = self._features(shapes)
-        _, sizes, directions = np.linalg.svd(design[:, :4], full_matrices=False)
-        self._known = directions[sizes > 1e-9 * sizes[0]]
+    def __init__(self, measured: list[Point]) -> None:
+        self.design = _design(tuple(p.shape for p in measured))
+        features, rounds = self.design.features, np.array([p.round_s for p in measured])
         # scipy's own limit of 3 iterations a column is met now and then by collinear columns
-        self._costs, _ = nnls(design / rounds[:, None], np.ones(len(rounds)), maxiter=100 * design.shape[1])
+        self._costs, _ = nnls(features / rounds[:, None], np.ones(len(rounds)), maxiter=100 * features.shape[1])
 
-    def _features(self, shapes: np.ndarray) -> np.ndarray:
-        """[shapes, costs]: fixed, draft, branch, token, then the bends."""
-        steps, topk, tokens = shapes.T
-        found = np.empty((len(shapes), 4 + len(self._knots)))
-        found[:, 0], found[:, 1], found[:, 2], found[:, 3] = 1.0, steps, steps * (topk > 1), tokens
-        np.maximum(0.0, tokens[:, None] - self._knots, out=found[:, 4:])
-        return found
+    def rounds_s(self, shapes: np.ndarray) -> np.ndarray:
+        """Seconds of a round of each shape; nan where the fitted points do not determine it.
 
-    def _identified(self, wanted: np.ndarray) -> bool:
-        """Every fit that explains the points gives this combination of costs one value: it lies in their span."""
-        rest = wanted - (self._known @ wanted) @ self._known
-        return bool(np.abs(rest).max() < 1e-6 * np.abs(wanted).max())
+        They do when a shape lies in their span: every fit that explains them gives such a combination of costs one
+        value.
+        """
+        features, known = _features(shapes, self.design.knots), self.design.directions
+        wanted = features[:, :4]
+        rest = wanted - (wanted @ known.T) @ known
+        determined = np.abs(rest).max(axis=1) < 1e-6 * wanted.max(axis=1)
+        return np.where(determined, features @ self._costs, np.nan)
 
     def round_s(self, steps: int, topk: int, tokens: int) -> float | None:
         """Seconds of a round; None where the fitted points do not determine it."""
-        features = self._features(np.array([(steps, topk, tokens)]))[0]
-        return float(features @ self._costs) if self._identified(features[:4]) else None
+        (seconds,) = self.rounds_s(np.array([(steps, topk, tokens)]))
+        return None if np.isnan(seconds) else float(seconds)
 
     def steps_s(self) -> tuple[float, float] | None:
         """Seconds of a chain's draft step and of a tree's; None unless chains and trees tell all costs apart."""
-        if len(self._known) < 4:
+        if len(self.design.directions) < 4:
             return None
         _, draft, branch, _ = map(float, self._costs[:4])
         return draft, draft + branch
 
     def verify_s(self, tokens: int) -> float:
         """Seconds to verify so many tokens, with what is fixed per round: a round without drafting."""
-        return float(self._features(np.array([(0, 1, tokens)]))[0] @ self._costs)
-
-
-def _arrays(measured: list[Point]) -> tuple[np.ndarray, np.ndarray]:
-    return np.array([p.shape for p in measured]), np.array([p.round_s for p in measured])
-
-
-def fit(measured: list[Point]) -> Costs:
-    return Costs(*_arrays(measured))
+        return float(_features(np.array([(0, 1, tokens)]), self.design.knots)[0] @ self._costs)
 
 
 def chain_accept_length(measured: list[Point], tokens: int) -> float | None:
@@ -161,20 +181,18 @@ def chain_accept_length(measured: list[Point], tokens: int) -> float | None:
 
 def left_out(measured: list[Point]) -> list[Prediction | None]:
     """Each point predicted from those of other shapes; None where they do not determine its round."""
-    shapes, rounds = _arrays(measured)
     found: list[Prediction | None] = []
-    for point, shape in zip(measured, shapes, strict=True):
-        other = (shapes != shape).any(axis=1)
-        costs = Costs(shapes[other], rounds[other]) if other.any() else None
+    for point in measured:
+        others = [p for p in measured if p.shape != point.shape]
+        costs = Costs(others) if others else None
         seconds = costs.round_s(*point.shape) if costs else None
         if costs is None or not seconds:
             found.append(None)
             continue
-        others = [p for p, is_other in zip(measured, other, strict=True) if is_other]
         predicted = chain_accept_length(others, point.tokens) if point.topk == 1 else None
         accepted = predicted or point.accept_length
         speed = point.concurrency * accepted / seconds
-        beyond = not costs.fewest <= point.tokens <= costs.most
+        beyond = not costs.design.fewest <= point.tokens <= costs.design.most
         found.append(Prediction(point.spec, point.tokens, accepted, seconds, speed, predicted is not None, beyond))
     return found
 
@@ -184,11 +202,15 @@ def chains(measured: list[Point], costs: Costs) -> list[Prediction]:
 
     Trees that were not measured are not among them: neither their cost nor their accept length follows from chains.
     """
+    lengths = range(2, max((p.tokens for p in measured if p.topk == 1), default=0) + 1)
+    if not lengths:
+        return []
     found = []
-    for tokens in range(2, max((p.tokens for p in measured if p.topk == 1), default=0) + 1):
-        accepted, seconds = chain_accept_length(measured, tokens), costs.round_s(tokens - 1, 1, tokens)
-        if accepted is None or not seconds:
+    rounds = costs.rounds_s(np.array([(tokens - 1, 1, tokens) for tokens in lengths])).tolist()
+    for tokens, seconds in zip(lengths, rounds, strict=True):
+        accepted = chain_accept_length(measured, tokens)
+        if accepted is None or not seconds > 0:  # nan is not
             return []
-        speed = measured[0].concurrency * accepted / seconds
-        found.append(Prediction(f"chain_{tokens}", tokens, accepted, seconds, speed, True, tokens < costs.fewest))
+        speed, beyond = measured[0].concurrency * accepted / seconds, tokens < costs.design.fewest
+        found.append(Prediction(f"chain_{tokens}", tokens, accepted, seconds, speed, True, beyond))
     return found

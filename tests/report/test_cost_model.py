@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eagle_lab.report.cost_model import Point, chain_accept_length, chains, fit, left_out, points
+from eagle_lab.report.cost_model import Costs, Point, chain_accept_length, chains, left_out, points
 
 CHAINS = [(n - 1, 1, n) for n in (2, 3, 5, 8, 16)]
 TREES = [(3, 4, 12), (2, 4, 8), (5, 8, 32)]
@@ -57,7 +57,7 @@ def test_without_noise_every_point_is_predicted_from_the_others(concurrency):
 
 
 def test_chains_and_trees_tell_the_costs_apart():
-    costs = fit(measured([*CHAINS, *TREES], linear))
+    costs = Costs(measured([*CHAINS, *TREES], linear))
     assert costs.steps_s() == pytest.approx((3e-4, 5e-4), rel=1e-6)
     assert costs.verify_s(8) == pytest.approx(2e-3 + 8e-4, rel=1e-6)
     assert costs.round_s(9, 1, 10) == pytest.approx(linear(9, 1, 10), rel=1e-6)
@@ -65,20 +65,20 @@ def test_chains_and_trees_tell_the_costs_apart():
 
 
 def test_chains_alone_predict_chains_and_nothing_else():
-    costs = fit(measured(CHAINS[1:3], linear))
+    costs = Costs(measured(CHAINS[1:3], linear))
     assert costs.steps_s() is None
     assert costs.round_s(9, 1, 10) == pytest.approx(linear(9, 1, 10), rel=1e-6)
     assert costs.round_s(3, 4, 12) is None
     given = measured([*CHAINS, TREES[0]], linear)
     assert left_out(given)[-1] is None, "one tree cannot be predicted from chains"
-    assert chains(given, fit(given))[8].round_s == pytest.approx(linear(9, 1, 10), rel=1e-6)
+    assert chains(given, Costs(given))[8].round_s == pytest.approx(linear(9, 1, 10), rel=1e-6)
 
 
 @pytest.mark.parametrize("shapes", [[CHAINS[2]], [CHAINS[2], TREES[0]], TREES[:2]])
 def test_too_few_points_predict_nothing(shapes):
     given = measured(shapes, linear)
     assert left_out(given) == [None] * len(shapes)
-    assert chains(given, fit(given)) == []
+    assert chains(given, Costs(given)) == []
 
 
 def test_a_shape_that_was_measured_twice_does_not_predict_itself():
@@ -89,7 +89,7 @@ def test_a_shape_that_was_measured_twice_does_not_predict_itself():
 def test_verification_that_turns_compute_bound_is_followed():
     """The turn lies at 3.2 tokens of 32 requests; straight between 2 and 4, the model is 6 % off there at most."""
     truth = roofline(32)
-    costs = fit(measured([(n - 1, 1, n) for n in (2, 4, 8, 16)], truth))
+    costs = Costs(measured([(n - 1, 1, n) for n in (2, 4, 8, 16)], truth))
     for n in (2, 3, 4, 8, 12, 16):
         assert costs.round_s(n - 1, 1, n) == pytest.approx(truth(n - 1, 1, n), rel=0.06 if n == 3 else 1e-6)
 
