@@ -38,14 +38,22 @@ def known_pair(root: Path, chat_template: str | None = None) -> tuple[LocatedTar
     return target, root / "head"
 
 
-def known_histogram(last: int, tokens: int, steps: int) -> list[int]:
-    """Of an answer of `tokens` tokens to a prompt that ends with `last`, which must not reach the vocabulary's end."""
-    histogram = [0] * (steps + 1)
-    at, written = last + 1, 1
-    while written < tokens:
+def known_rounds(last: int, tokens: int, steps: int) -> list[int]:
+    """Correct drafts of each verify step of an answer of `tokens` tokens to a prompt that ends with `last`.
+
+    The answer must not reach the vocabulary's end.
+    """
+    found: list[int] = []
+    at = last + 1
+    while at - last < tokens:
         correct = 0
         while correct < steps and (at + correct + 1) % SKIP:
             correct += 1
-        histogram[correct] += 1
-        at, written = at + correct + 1, written + correct + 1
-    return histogram
+        found.append(correct)
+        at += correct + 1
+    return found
+
+
+def known_histogram(last: int, tokens: int, steps: int) -> list[int]:
+    found = known_rounds(last, tokens, steps)
+    return [found.count(k) for k in range(steps + 1)]

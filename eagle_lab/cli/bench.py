@@ -25,16 +25,17 @@ def run(config: Config, out: Path) -> int:
 def measured(config: Config, out: Path) -> list[dict[str, Any]]:
     """Writes out/rows.jsonl and returns them: the baseline's row and, with speculation, the point's."""
     from eagle_lab.cli.expectation import add_expectations
-    from eagle_lab.cli.stages import head_stage, locate_target, outputs
+    from eagle_lab.cli.stages import head_stage, load_prompts, locate_target, outputs
     from eagle_lab.evaluate.bench import bench_point
     from eagle_lab.evaluate.heads import aux_width
     from eagle_lab.evaluate.measure import Subject, write_rows
-    from eagle_lab.evaluate.suites import load_suite
     from eagle_lab.serve.launch import Launch
     from eagle_lab.serve.process import sharing
     from eagle_lab.track.tracker import tracker
 
-    prompts = load_suite(config.suite)
+    prompts = load_prompts(config)
+    if config.suite.seed and not config.suite.temperature:
+        print(f"suite.seed={config.suite.seed} changes nothing at suite.temperature=0: nothing is drawn.")
     target = locate_target(config)
     subject = Subject(target=target.name, target_digest=target.digest)
     launch = Launch(target.path, config.server, config.spec, head=None, target_digest=target.digest)

@@ -90,10 +90,11 @@ def _probe(config: Config, target: LocatedTarget, head: ExportedHead, out: Path)
 
 
 def _prompts(config: Config, target: LocatedTarget) -> list[list[int]]:
-    from eagle_lab.evaluate.suites import first_prompts, load_suite
+    from eagle_lab.cli.stages import load_prompts
+    from eagle_lab.evaluate.suites import first_prompts
     from eagle_lab.serve.chat import load_tokenizer
 
-    return first_prompts(load_suite(config.suite), load_tokenizer(target.path), PROMPTS)
+    return first_prompts(load_prompts(config), load_tokenizer(target.path), PROMPTS)
 
 
 def _replay(config: Config, target: LocatedTarget, head: ExportedHead, out: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from eagle_lab.config.schema import Config
 
@@ -16,14 +15,8 @@ def run(config: Config, out: Path) -> int:
 
 
 def write(directory: Path) -> Path:
-    """The report with the paired comparison of heads; returns report.md."""
+    """Returns report.md."""
+    from eagle_lab.evaluate import intervals
     from eagle_lab.report.write import report
 
-    def compare(a: dict[str, Any], b: dict[str, Any]) -> tuple[float, float | None, float | None]:
-        # here, not above: it imports scipy.stats, and most reports compare no heads
-        from eagle_lab.evaluate.intervals import accept_length_difference
-
-        found = accept_length_difference(a["prompts"], b["prompts"])
-        return found.value, found.low, found.high
-
-    return report(directory, compare)
+    return report(directory, intervals)

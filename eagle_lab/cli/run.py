@@ -7,15 +7,14 @@ from pathlib import Path
 from eagle_lab.cli.bench import measured
 from eagle_lab.cli.report import write
 from eagle_lab.cli.show import head_table, in_sweep
-from eagle_lab.cli.stages import train_stage
+from eagle_lab.cli.stages import load_prompts, train_stage
 from eagle_lab.config.schema import Config, SpecKind
 
 
 def run(config: Config, out: Path) -> int:
-    from eagle_lab.evaluate.suites import load_suite
     from eagle_lab.report.table import line
 
-    load_suite(config.suite)  # a bad line in it must not be found after the training
+    load_prompts(config)  # a bad line in it must not be found after the training
     if config.spec.kind is not SpecKind.none and config.head is None:
         trained = train_stage(config)
         head_table(trained, brief=in_sweep(out) and trained.reused)

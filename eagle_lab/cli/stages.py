@@ -17,6 +17,7 @@ from eagle_lab.serve.pairing import check_target
 
 if TYPE_CHECKING:
     from eagle_lab.data.dataset import Dataset
+    from eagle_lab.evaluate.suites import Prompts
     from eagle_lab.target.locate import LocatedTarget
 
 # raised when a change of code changes what a stage produces, so that older results are not taken for new ones
@@ -44,6 +45,14 @@ def locate_target(config: Config) -> LocatedTarget:
     from eagle_lab.target.locate import locate
 
     return locate(config.target, Path(config.paths.cache))
+
+
+def load_prompts(config: Config) -> Prompts:
+    """The suite's prompts; its file is fetched first where it is neither given nor shipped."""
+    from eagle_lab.evaluate.fetch import located
+    from eagle_lab.evaluate.suites import load_suite
+
+    return load_suite(located(config.suite, Path(config.paths.cache)))
 
 
 def dataset_stage(config: Config, target: LocatedTarget) -> Dataset:

@@ -117,7 +117,8 @@ def check(c: Config) -> None:
 
 def _files(c: Config) -> None:
     """Every prompt file that the config names is there: the suite's would be missed after the training only."""
-    suite_path(c.suite.name, c.suite.path)
+    if c.suite.path or not c.suite.source:
+        suite_path(c.suite.name, c.suite.path)
     for name in c.data.decontaminate:
         suite_file(name)
     for source in c.data.sources:

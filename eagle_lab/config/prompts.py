@@ -1,10 +1,13 @@
-"""Conversations from JSONL: the one reader of training prompts and of suites.
+"""Conversations from JSONL (or a JSON list, gzipped or not): the one reader of training prompts and of suites.
 
 Four row shapes, told apart by their key: chat `messages`, ShareGPT `conversations`, `turns`, or one named field.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,11 +21,14 @@ from eagle_lab.config.schema import RowFormat
 ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
 KEYS = {RowFormat.messages: "messages", RowFormat.sharegpt: "conversations", RowFormat.turns: "turns"}
 
+GZIP = b"\x1f\x8b"
+IDS = ("id", "question_id", "task_id")
+
 
 @dataclass(frozen=True)
 class Conversation:
     id: str
-    """Unique within its file: the row's `id` or `question_id`, else FILE-LINE."""
+    """Unique within its file: the row's `id`, `question_id` or `task_id`, else FILE-LINE."""
     turns: list[str]
     """User turns, at least one, none blank."""
     system: str | None = None
@@ -66,9 +72,15 @@ def source_file(path: str) -> Path:
 
 
 def read_conversations(
-    path: Path, format: RowFormat = RowFormat.auto, field: str | None = None, limit: int | None = None
+    path: Path,
+    format: RowFormat = RowFormat.auto,
+    field: str | None = None,
+    limit: int | None = None,
+    category: str = "category",
 ) -> list[Conversation]:
-    """The first `limit` conversations of a JSONL file (None = all), in file order.
+    """The first `limit` conversations of a file (None = all), in file order.
+
+    category: the key that holds a row's category.
 
     Raises LabError with file and line for a file that cannot be read or is empty, a bad line, a row of another shape,
     a row without a user turn, and roles out of order.
@@ -79,7 +91,7 @@ def read_conversations(
     ids: set[str] = set()
     for line, row in _rows(path):
         try:
-            conversation = _parse(row, format, field, default_id=f"{path.stem}-{line}")
+            conversation = _parse(row, format, field, category, default_id=f"{path.stem}-{line}")
         except LabError as e:
             raise LabError(f"{path}, line {line}: {e}") from None
         if conversation.id in ids:
@@ -98,12 +110,28 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raw = path.read_bytes()
     except OSError as e:
         raise LabError(f"{path}: cannot be read ({e.strerror}). Give a JSONL file of prompts or conversations.") from e
-    return numbered_rows(raw, path)
+    try:
+        raw = gzip.decompress(raw) if raw.startswith(GZIP) else raw
+    except (OSError, EOFError, zlib.error) as e:
+        raise LabError(f"{path}: cannot be unpacked ({e}). Fetch it again: the file is torn.") from e
+    return _listed(raw, path) if raw.lstrip().startswith(b"[") else numbered_rows(raw, path)
 
 
-def _parse(row: dict[str, Any], format: RowFormat, field: str | None, default_id: str) -> Conversation:
+def _listed(raw: bytes, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(number from 1, row) of a JSON list."""
+    try:
+        rows = json.loads(raw)
+    except ValueError as e:
+        raise LabError(f"{path}: not JSON ({e}). A list of objects is wanted, or JSONL, one object per line.") from e
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise LabError(f"{path}, row {number}: {type(row).__name__} found, a JSON object is wanted.")
+        yield number, row
+
+
+def _parse(row: dict[str, Any], format: RowFormat, field: str | None, category: str, default_id: str) -> Conversation:
     if format is RowFormat.auto:
-        format = _detect(row)
+        format = _detect(row, field)
     key = field if format is RowFormat.field else KEYS[format]
     if key is None or key not in row:
         raise LabError(f"no key {key!r} (format={format.value}); the row has {_keys(row)}.{_advice(row)}")
@@ -113,26 +141,34 @@ def _parse(row: dict[str, Any], format: RowFormat, field: str | None, default_id
         system, turns, answers = _dialogue(_messages(row[key], "role", "content"))
     elif format is RowFormat.sharegpt:
         system, turns, answers = _dialogue(_messages(row[key], "from", "value"))
+    elif format is RowFormat.turns:
+        turns = _texts(row[key])
     else:
-        turns = _texts(row[key] if format is RowFormat.turns else [row[key]])
+        turns = _texts([row[key]])
+        # Alpaca's rows: what the instruction is about stands beside it
+        if key == "instruction" and isinstance(row.get("input"), str) and row["input"].strip():
+            turns = [f"{turns[0]}\n\n{row['input']}"]
     if system is None and isinstance(row.get("system"), str):
         system = row["system"]
-    given = next((row[k] for k in ("id", "question_id") if isinstance(row.get(k), str | int)), default_id)
-    category = row.get("category")
+    given = next((row[k] for k in IDS if isinstance(row.get(k), str | int)), default_id)
+    named = row.get(category)
     return Conversation(
         id=str(given),
         turns=turns,
         system=system or None,
         answers=answers or None,
-        category=str(category) if category else None,
+        category=str(named) if named else None,
     )
 
 
-def _detect(row: dict[str, Any]) -> RowFormat:
+def _detect(row: dict[str, Any], field: str | None) -> RowFormat:
     for format, key in KEYS.items():
         if key in row:
             return format
-    raise LabError(f"unknown format: none of {', '.join(KEYS.values())} among the keys {_keys(row)}.{_advice(row)}")
+    if field in row:
+        return RowFormat.field
+    known = ", ".join([*KEYS.values(), *([field] if field else [])])
+    raise LabError(f"unknown format: none of {known} among the keys {_keys(row)}.{_advice(row)}")
 
 
 def _keys(row: dict[str, Any]) -> str:

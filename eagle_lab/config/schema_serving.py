@@ -129,9 +129,15 @@ class Suite:
 
     name: str = MISSING
     path: str | None = None
-    """JSONL file; null = the suite of this name shipped with eagle_lab."""
+    """JSONL or JSON file, may be gzipped; null = fetched from `source`, or the suite of this name shipped with
+    eagle_lab."""
+    source: str | None = None
+    """Public URL of the file, at a fixed revision; fetched once into paths.cache when `path` is null."""
     format: RowFormat = RowFormat.auto
     field: str | None = None
+    """The key that holds the user turn, in rows without messages, conversations or turns."""
+    category: str = "category"
+    """The key that holds the category of a row, where rows have one."""
     limit: int | None = None
     """First n prompts only; null = all."""
     max_new_tokens: int = 128
@@ -139,13 +145,14 @@ class Suite:
     concurrency: int = 1
     """Requests in flight."""
     seed: int = 0
+    """Of the server's sampling; changes nothing at temperature 0."""
     timed: bool = True
-    """false = accept length only: such points run side by side and need one server start instead of two."""
+    """false = accept length only: such points may run side by side (jobs=N)."""
     replay: int = 16
     """Requests of a greedy chain that our own head code replays afterwards, to tell serving from training; 0 = none."""
 
     def __post_init__(self) -> None:
-        at_least("suite", self, limit=1, max_new_tokens=1, temperature=0, concurrency=1, replay=0)
+        at_least("suite", self, limit=1, max_new_tokens=1, temperature=0, concurrency=1, seed=0, replay=0)
 
 
 class TrackMode(Enum):

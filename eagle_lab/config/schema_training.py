@@ -35,7 +35,7 @@ class SourceKind(Enum):
 
 class RowFormat(Enum):
     auto = "auto"
-    """messages, conversations or turns, whichever key the row has."""
+    """messages, conversations or turns, whichever key the row has; a suite's `field` where it has none of them."""
     messages = "messages"
     """{"messages": [{"role", "content"}]}"""
     sharegpt = "sharegpt"

@@ -11,7 +11,7 @@ from eagle_lab.config.files import check_fields, read_json, write_json
 from eagle_lab.config.schema import ServerKind, Spec, SpecKind
 from eagle_lab.config.stage import stage
 from eagle_lab.evaluate import intervals, lossless, suites
-from eagle_lab.evaluate.measure import Measurement, Subject, identity, label, measure
+from eagle_lab.evaluate.measure import Measurement, Subject, identity, label, measure, proving
 from eagle_lab.evaluate.suites import Prompts
 from eagle_lab.serve import chat
 from eagle_lab.serve.launch import Launch
@@ -44,16 +44,16 @@ def bench_point(launch: Launch, subject: Subject, prompts: Prompts, root: Path, 
 
 
 def prove(launch: Launch, subject: Subject, prompts: Prompts, root: Path, aux_width: int) -> dict[str, Any]:
-    """The proof that this head is served as EAGLE-3 at this width, from root/probes or by a launch of its own.
+    """The proof that this head is served as EAGLE-3 at this width, from root/probes or taken now.
 
-    A launch of its own, since returning hidden states costs speed.
+    Within serve.process.sharing its server goes on to be the measurement's.
     """
     key = {**identity(launch, subject), "aux_width": aux_width}
     with stage(root, "probes", label(launch.spec), key) as work:
         if work.manifest is None:
             tokenizer = chat.load_tokenizer(launch.target)
             ids = suites.first_prompts(prompts, tokenizer, PROOF_PROMPTS)
-            found = probe(replace(launch, hidden_states=True), aux_width, ids, work.path / "server.log")
+            found = probe(proving(launch, prompts.settings.timed), aux_width, ids, work.path / "server.log")
             write_json(work.path / "proof.json", {**found, "digest": work.digest})
             work.finish({"aux_width": aux_width})
         file = work.path / "proof.json"
@@ -71,15 +71,15 @@ def _against(baseline: Measurement, found: Measurement) -> dict[str, Any]:
     """
     if "tok_s" not in found.row:  # not timed
         return {}
-    ratio = intervals.speed_ratio(found.row["prompts"], baseline.row["prompts"])
     base, own = baseline.row["tok_s"], found.row["tok_s"]
+    ratio = intervals.speedup(found.row, baseline.row)
     return {
         "baseline_tok_s": base,
         "baseline_fingerprint": baseline.row["fingerprint"],
         "speedup": own / base,
-        "speedup_per_user": ratio.value,
         "speedup_low": ratio.low,
         "speedup_high": ratio.high,
+        "speedup_per_user": found.row["tok_s_per_user"] / baseline.row["tok_s_per_user"],
         "break_even_accept_length": found.row["accept_length"] * base / own,
     }
 

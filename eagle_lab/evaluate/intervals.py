@@ -1,4 +1,4 @@
-"""Accept length and what can be said about it from a finite suite.
+"""Accept length and speed-up, and what can be said about them from a finite suite.
 
 Accept length = 1 + correct drafts / verify steps, pooled over all requests: the bonus token counts, the token that
 prefill yields does not, and truncation at a stop cannot bias it (SGLang's own spec_accept_length has both flaws).
@@ -32,11 +32,11 @@ class Interval:
 
 
 def per_prompt(requests: Iterable[dict[str, Any]]) -> dict[str, list[float]]:
-    """Prompt id -> [correct drafts, verify steps, completion tokens, seconds], summed over its turns."""
-    found: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0.0])
+    """Prompt id -> [correct drafts, verify steps], summed over its turns."""
+    found: dict[str, list[float]] = defaultdict(lambda: [0, 0])
     for r in requests:
-        counts = (r["correct_drafts"], r["verify_ct"], len(r["token_ids"]), r["total_s"])
-        found[r["prompt"]] = [a + b for a, b in zip(found[r["prompt"]], counts, strict=True)]
+        found[r["prompt"]][0] += r["correct_drafts"]
+        found[r["prompt"]][1] += r["verify_ct"]
     return dict(found)
 
 
@@ -68,14 +68,19 @@ def accept_length_difference(a: dict[str, list[float]], b: dict[str, list[float]
     )
 
 
-def speed_ratio(a: dict[str, list[float]], b: dict[str, list[float]]) -> Interval:
-    """Tokens per second of one request in `a` over that in `b`, paired by prompt.
+def speedup(a: dict[str, Any], b: dict[str, Any]) -> Interval:
+    """tok_s of row `a` over that of row `b`, paired: both resampled by the same prompts.
 
-    It carries the variation between prompts, not that of the machine between two launches.
+    tok_s = steady tokens per steady second of a request (columns 3 and 4 of a row's `prompts`) x requests in flight on
+    average. Resampling changes the first factor; the second, which is the suite's concurrency but for the client's
+    pauses, is kept. So value and interval are of one statistic. It carries the variation between prompts, not that of
+    the machine between two launches.
     """
-    (_, _, na, ta), (_, _, nb, tb) = _paired(a, b)
+    (_, _, na, ta), (_, _, nb, tb) = _paired(a["prompts"], b["prompts"])
+    in_flight = (a["tok_s"] * ta.sum() / na.sum()) / (b["tok_s"] * tb.sum() / nb.sum())
     return _interval(
-        lambda na, ta, nb, tb, axis=-1: na.sum(axis) / ta.sum(axis) * tb.sum(axis) / nb.sum(axis), na, ta, nb, tb
+        lambda na, ta, nb, tb, axis=-1: in_flight * na.sum(axis) / ta.sum(axis) * tb.sum(axis) / nb.sum(axis),
+        *(na, ta, nb, tb),
     )
 
 

@@ -20,9 +20,8 @@ from eagle_lab.config.provenance import provenance
 from eagle_lab.config.rows import read_requests, read_rows
 from eagle_lab.config.schema import Server, ServerKind, Spec, SpecKind
 from eagle_lab.config.stage import Stage, stage
-from eagle_lab.evaluate import intervals, suites
+from eagle_lab.evaluate import intervals, positions, speed, suites
 from eagle_lab.evaluate.hardware import hardware
-from eagle_lab.evaluate.speed import speed
 from eagle_lab.evaluate.suites import Prompts
 from eagle_lab.serve import chat
 from eagle_lab.serve.client import Client
@@ -30,11 +29,11 @@ from eagle_lab.serve.launch import Launch, algorithm
 from eagle_lab.serve.probe import check_counters
 from eagle_lab.serve.process import serving
 
-FORMAT = 1
+FORMAT = 2
 """Raise it when what a row means changes: older measurements are then redone."""
 PLACES = ("host", "port", "start_timeout_s", "request_timeout_s", "stall_timeout_s")
 """Server settings that change no number."""
-NO_NUMBERS = ("path", "format", "field", "limit", "replay")
+NO_NUMBERS = ("path", "format", "field", "category", "limit", "source", "replay")
 """Suite settings that say where the prompts are (their digest counts) or what is done afterwards."""
 WARM_UP_TOKENS = 16
 
@@ -106,7 +105,8 @@ def measure(
     ServingFault.
     The directory root/measurements/SPEC-DIGEST holds rows.jsonl, requests.jsonl, server.log and server_info.json.
     """
-    settings = {k: v for k, v in plain(prompts.settings).items() if k not in NO_NUMBERS}
+    launch = replace(launch, seed=seed(prompts) or 0)
+    settings = {k: v for k, v in plain(prompts.settings).items() if k not in NO_NUMBERS} | {"seed": seed(prompts)}
     key = {**identity(launch, subject), "suite": prompts.digest, "settings": settings}
     with stage(root, "measurements", label(launch.spec), key) as work:
         if work.manifest is None:
@@ -115,12 +115,25 @@ def measure(
         return Measurement(row, read_requests(work.path / "requests.jsonl", row["requests"]))
 
 
+def proving(launch: Launch, timed: bool) -> Launch:
+    """One server for a point's proof and its measurement: with a head it may return hidden states.
+
+    That costs nothing there, since SGLang captures the states of every verify step for the head anyway
+    (EagleVerifyInput.capture_hidden_mode is FULL); a plain server would capture them for nobody.
+    """
+    return replace(launch, alone=timed, hidden_states=launch.head is not None)
+
+
+def seed(prompts: Prompts) -> int | None:
+    """None at temperature 0: nothing is drawn, so all seeds are one measurement."""
+    return prompts.settings.seed if prompts.settings.temperature > 0 else None
+
+
 def _run(work: Stage, launch: Launch, subject: Subject, prompts: Prompts, proof: dict[str, Any] | None) -> None:
     tokenizer = chat.load_tokenizer(launch.target)
     suites.check_fits(prompts, tokenizer, launch.server.context_length)
     timed = prompts.settings.timed
-    # an untimed point may cost speed: its server is the one that its proof was taken on
-    launch = replace(launch, alone=timed, hidden_states=not timed and launch.head is not None)
+    launch = proving(launch, timed)
     with serving(launch, work.path / "server.log", keep=True) as client:
         write_json(work.path / "server_info.json", client.info())
         warm_up = suites.first_prompts(prompts, tokenizer, max(2, prompts.settings.concurrency))
@@ -129,13 +142,15 @@ def _run(work: Stage, launch: Launch, subject: Subject, prompts: Prompts, proof:
             check_counters(client, proof)
         client.flush()
         requests = suites.ask(client, tokenizer, prompts)
+        if timed and launch.spec.kind is not SpecKind.none:
+            requests = suites.traced(client, prompts, requests)
     row = {
         **describe(launch, subject, prompts, proof),
-        **acceptance(launch, requests),
-        **(speed(requests) if timed else {}),
+        **acceptance(launch, requests, prompts.settings.max_new_tokens),
+        **(speed.speed(requests) if timed else {}),
         "requests": len(requests),
         "completion_tokens": sum(len(r["token_ids"]) for r in requests),
-        "prompts": intervals.per_prompt(requests),
+        "prompts": per_prompt(requests),
         "sglang_version": work.key["sglang"],
         "hardware": work.key["hardware"],
         "fingerprint": work.digest,
@@ -145,6 +160,12 @@ def _run(work: Stage, launch: Launch, subject: Subject, prompts: Prompts, proof:
     write_rows(work.path / "requests.jsonl", requests)
     write_rows(work.path / "rows.jsonl", [row])
     work.finish({"spec": row["spec"], "accept_length": row["accept_length"], "tok_s": row.get("tok_s")})
+
+
+def per_prompt(requests: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """Prompt id -> [correct drafts, verify steps, steady tokens, steady seconds in flight], summed over its turns."""
+    shares = speed.per_prompt(requests)
+    return {prompt: counts + shares[prompt] for prompt, counts in intervals.per_prompt(requests).items()}
 
 
 def describe(launch: Launch, subject: Subject, prompts: Prompts, proof: dict[str, Any] | None) -> dict[str, Any]:
@@ -165,16 +186,20 @@ def describe(launch: Launch, subject: Subject, prompts: Prompts, proof: dict[str
         "aux_layers": subject.aux_layers if speculates else None,
         "suite": settings.name,
         "suite_digest": prompts.digest,
+        "suite_source": settings.path or settings.source,
         "max_new_tokens": settings.max_new_tokens,
         "temperature": settings.temperature,
+        "seed": seed(prompts),
         "concurrency": settings.concurrency,
         "server_kind": launch.server.kind.value,
         "dtype": launch.server.dtype,
+        "quantization": launch.server.quantization,
+        "tp": launch.server.tp,
         "probe": proof["digest"] if proof else None,
     }
 
 
-def acceptance(launch: Launch, requests: list[dict[str, Any]]) -> dict[str, Any]:
+def acceptance(launch: Launch, requests: list[dict[str, Any]], max_new_tokens: int) -> dict[str, Any]:
     """The columns made from the requests' counters.
 
     Without speculation every step yields one token: accept length 1, exactly. A speculating server without a single
@@ -185,8 +210,16 @@ def acceptance(launch: Launch, requests: list[dict[str, Any]]) -> dict[str, Any]
             raise ServingFault(
                 "spec=none, but the server verifies drafts: it speculates. State the spec that it runs, or restart it."
             )
-        own = {"accept_length": 1.0, "accept_length_low": 1.0, "accept_length_high": 1.0}
-        return {**own, "accept_length_per_request": 1.0, "histogram": [], "survival": [], "conditional": []}
+        one = dict.fromkeys(("accept_length", "accept_length_low", "accept_length_high"), 1.0)
+        empty: dict[str, Any] = {
+            "histogram": [],
+            "survival": [],
+            "conditional": [],
+            "categories": {},
+            "by_position": [],
+        }
+        nothing = dict.fromkeys(("drift", "drift_low", "drift_high"))
+        return {**one, "accept_length_per_request": 1.0, **empty, **nothing}
     try:
         pooled = intervals.accept_length(intervals.per_prompt(requests))
     except ValueError as e:
@@ -195,6 +228,7 @@ def acceptance(launch: Launch, requests: list[dict[str, Any]]) -> dict[str, Any]
             "answer ended with its first token. Look at server.log and at suite.max_new_tokens."
         ) from e
     histogram = intervals.pooled_histogram(r["histogram"] for r in requests)
+    drift = positions.drift(requests)
     return {
         "accept_length": pooled.value,
         "accept_length_low": pooled.low,
@@ -203,7 +237,22 @@ def acceptance(launch: Launch, requests: list[dict[str, Any]]) -> dict[str, Any]
         "histogram": histogram,
         "survival": intervals.survival(histogram),
         "conditional": intervals.conditional(histogram),
+        "categories": categories(requests),
+        "by_position": positions.by_position(requests, max_new_tokens),
+        "drift": drift.value if drift else None,
+        "drift_low": drift.low if drift else None,
+        "drift_high": drift.high if drift else None,
     }
+
+
+def categories(requests: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Category -> {accept_length, low, high, requests}; those without one, and without a verify step, are left out."""
+    found = {}
+    for name in sorted({r["category"] for r in requests if r["category"] and r["verify_ct"]}):
+        own = [r for r in requests if r["category"] == name]
+        length = intervals.accept_length(intervals.per_prompt(own))
+        found[name] = {"accept_length": length.value, "low": length.low, "high": length.high, "requests": len(own)}
+    return found
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:

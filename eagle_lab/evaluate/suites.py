@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from eagle_lab.config.digest import digest
@@ -10,7 +11,7 @@ from eagle_lab.config.errors import LabError
 from eagle_lab.config.prompts import Conversation, read_conversations, suite_path
 from eagle_lab.config.schema import Suite
 from eagle_lab.serve import chat
-from eagle_lab.serve.client import Client
+from eagle_lab.serve.client import Client, Completion
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ def load_suite(suite: Suite) -> Prompts:
             f"suite {suite.name}: concurrency={suite.concurrency}, max_new_tokens={suite.max_new_tokens}; at least 1 "
             "of each is needed."
         )
-    found = read_conversations(suite_path(suite.name, suite.path), suite.format, suite.field, suite.limit)
+    file = suite_path(suite.name, suite.path)
+    found = read_conversations(file, suite.format, suite.field, suite.limit, suite.category)
     asked = [[c.id, c.system, c.turns, c.category] for c in found]
     return Prompts(settings=suite, conversations=found, digest=digest(asked))
 
@@ -55,7 +57,7 @@ def ask(client: Client, tokenizer: Any, prompts: Prompts) -> list[dict[str, Any]
     """One row per request: all first turns, then all second turns, and so on.
 
     A later turn sees the answers that this server gave to the earlier ones. `started` counts in seconds from the first
-    request; rows are in the order of turn, then conversation.
+    request; rows are in the order of turn, then conversation. Untimed, each has `correct_by_step` as of `traced`.
     """
     settings = prompts.settings
     answers: dict[str, list[str]] = {c.id: [] for c in prompts.conversations}
@@ -69,6 +71,8 @@ def ask(client: Client, tokenizer: Any, prompts: Prompts) -> list[dict[str, Any]
             temperature=settings.temperature,
             concurrency=settings.concurrency,
             seed=settings.seed,
+            # a message per token costs the cores of a CPU server more than the model does
+            every_step=not settings.timed,
         )
         for conversation, ids, completion in zip(open_, asked, done, strict=True):
             answers[conversation.id].append(completion.text)
@@ -87,7 +91,33 @@ def ask(client: Client, tokenizer: Any, prompts: Prompts) -> list[dict[str, Any]
                     "started": completion.started,
                     "first_token_s": completion.first_token_s,
                     "total_s": completion.total_s,
+                    **({} if settings.timed else {"correct_by_step": _correct_by_step(completion)}),
                 }
             )
     begin = min(row["started"] for row in rows)
     return [{**row, "started": row["started"] - begin} for row in rows]
+
+
+def traced(client: Client, prompts: Prompts, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The requests of `ask` with `correct_by_step`: asked once more, untimed, with a message after each verify step.
+
+    SGLang sends the counters with the last message only, so the lengths of the others tell what each step accepted.
+    Above temperature 0 that is another sample. None where messages were merged on their way.
+    """
+    settings = prompts.settings
+    done = client.generate(
+        [r["prompt_ids"] for r in requests],
+        max_new_tokens=settings.max_new_tokens,
+        temperature=settings.temperature,
+        concurrency=settings.concurrency,
+        every_step=True,
+    )
+    return [{**r, "correct_by_step": _correct_by_step(c)} for r, c in zip(requests, done, strict=True)]
+
+
+def _correct_by_step(done: Completion) -> list[int] | None:
+    if len(done.lengths) != done.verify_ct + 1:
+        return None
+    delivered = [after - before - 1 for before, after in pairwise(done.lengths)]
+    # the answer may end inside the last step; the counter knows all that the step accepted
+    return [*delivered[:-1], done.correct_drafts - sum(delivered[:-1])] if delivered else []

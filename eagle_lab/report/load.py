@@ -65,14 +65,17 @@ def _optional(file: Path, wanted: dict[str, Any], fix: str) -> dict[str, Any] | 
     return found
 
 
+SERVER = ("server_kind", "dtype", "quantization", "tp", "sglang_version", "hardware")
+
+
 def condition(row: dict[str, Any]) -> tuple[str, ...]:
     """What two rows must share to be compared: target, suite and how it is asked, server, engine, machine."""
     names = ("target", "target_digest", "suite", "suite_digest", "temperature", "max_new_tokens", "concurrency")
-    return tuple(str(row.get(k)) for k in (*names, "server_kind", "dtype", "sglang_version", "hardware"))
+    return tuple(str(row.get(k)) for k in (*names, *SERVER))
 
 
 def order(row: dict[str, Any]) -> tuple[Any, ...]:
     """Condition, concurrencies by size, then the baseline, then heads in turn by draft tokens, chains before trees."""
     busy = (condition({**row, "concurrency": None}), row["concurrency"])
     spec = [row.get(k) or 0 for k in ("num_draft_tokens", "eagle_topk", "num_steps")]
-    return (*busy, row.get("head_digest") or "", *spec, row["fingerprint"])
+    return (*busy, row.get("head_digest") or "", *spec, row.get("seed") or 0, row["fingerprint"])

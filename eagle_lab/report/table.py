@@ -10,10 +10,11 @@ COLUMNS = (
     *("spec", "num_steps", "eagle_topk", "num_draft_tokens", "accept_length", "accept_length_low"),
     *("accept_length_high", "tok_s", "baseline_tok_s", "speedup", "captured_width", "speculative_algorithm"),
     *("speedup_low", "speedup_high", "speedup_per_user", "break_even_accept_length", "accept_length_per_request"),
+    *("drift", "drift_low", "drift_high"),
     *("survival", "conditional", "histogram", "tok_s_whole", "tok_s_per_user", "ttft_p50", "ttft_p95"),
     *("itl_p50", "itl_p95", "itl_p99", "differing_prompts", "requests", "completion_tokens"),
     *("head_digest", "aux_layers", "target", "target_digest", "suite", "suite_digest", "max_new_tokens"),
-    *("temperature", "concurrency", "server_kind", "dtype", "hardware", "sglang_version"),
+    *("temperature", "seed", "concurrency", "server_kind", "quantization", "tp", "dtype", "hardware", "sglang_version"),
     *("proxy_accept_length", "replayed_accept_length", "replayed_equal", "replayed_requests", "coverage"),
     *("measurement", "fingerprint", "baseline_fingerprint", "probe"),
     *("plain_step_s", "round_s", "predicted_accept_length", "predicted_round_s", "predicted_tok_s"),
@@ -57,21 +58,34 @@ def link(text: str, fingerprint: str) -> str:
     return f"[{text}](#row-{fingerprint})"
 
 
+Table = tuple[list[str], list[list[str]]]
+"""Header and cells."""
+
+
+def linked(table: Table, rows: list[dict[str, Any]]) -> Table:
+    """The same with the first cell of each line leading to its row."""
+    header, cells = table
+    pairs = zip(cells, rows, strict=True)
+    return header, [[link(first, row["fingerprint"]), *rest] for (first, *rest), row in pairs]
+
+
 def columns(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Header and cells of the main table of rows that share a condition; in brackets the 95 % intervals."""
-    header = ["spec", "head", "aux layers", "accept length", "tok/s", "speed-up", "break-even at"]
-    header.append("differing prompts")
+    seeded = any(r.get("seed") is not None for r in rows)
+    header = ["spec", *(["seed"] if seeded else []), "head", "aux layers", "accept length", "tok/s", "speed-up"]
+    header += ["break-even at", "differing prompts"]
     cells = []
     for r in rows:
         plain = r["spec"] == "none"
         cells.append(
             [
                 r["spec"],
+                *([str(r["seed"])] if seeded else []),
                 short(r.get("head_digest")),
                 _cell(r.get("aux_layers")) or "-",
-                "1" if plain else _with(r, "accept_length", "accept_length_low", "accept_length_high"),
+                "1" if plain else with_interval(r, "accept_length", "accept_length_low", "accept_length_high"),
                 number(r.get("tok_s"), 1),
-                "1 (baseline)" if plain else _with(r, "speedup", "speedup_low", "speedup_high"),
+                "1 (baseline)" if plain else with_interval(r, "speedup", "speedup_low", "speedup_high"),
                 "-" if plain else number(r.get("break_even_accept_length")),
                 "-" if r.get("differing_prompts") is None else str(r["differing_prompts"]),
             ]
@@ -79,7 +93,8 @@ def columns(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     return header, cells
 
 
-def _with(row: dict[str, Any], name: str, low: str, high: str) -> str:
+def with_interval(row: dict[str, Any], name: str, low: str = "low", high: str = "high") -> str:
+    """value (low to high), from the columns so named."""
     between = f" ({interval(row.get(low), row.get(high))})" if row.get(low) is not None else ""
     return number(row.get(name)) + between
 
@@ -95,6 +110,36 @@ def positions(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
                 padded = [number(v) for v in values] + ["-"] * (deepest - len(values))
                 cells.append([link(r["spec"], r["fingerprint"]), short(r.get("head_digest")), title, *padded])
     return header, cells
+
+
+def categories(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of accept length by the suite's categories, where there are at least two."""
+    names = sorted({name for r in rows for name in r.get("categories") or {}})
+    cells = [
+        [
+            link(r["spec"], r["fingerprint"]),
+            short(r.get("head_digest")),
+            *(with_interval(own[n], "accept_length") if n in own else "-" for n in names),
+        ]
+        for r in rows
+        if (own := r.get("categories"))
+    ]
+    return ["spec", "head", *names], cells if len(names) > 1 else []
+
+
+def along(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of accept length by place in the answer, and of its drift within answers."""
+    stretches = sorted({(s["from"], s["to"]) for r in rows for s in r.get("by_position") or []})
+    cells = []
+    for r in rows:
+        if r.get("by_position"):
+            own = {
+                (s["from"], s["to"]): f"{with_interval(s, 'accept_length')}, {s['requests']}" for s in r["by_position"]
+            }
+            drift = with_interval(r, "drift", "drift_low", "drift_high")
+            point = [link(r["spec"], r["fingerprint"]), short(r.get("head_digest"))]
+            cells.append([*point, *(own.get(s, "-") for s in stretches), drift])
+    return ["spec", "head", *(f"tokens {a} to {b}, answers" for a, b in stretches), "second half - first half"], cells
 
 
 def markdown(header: list[str], cells: list[list[str]]) -> str:

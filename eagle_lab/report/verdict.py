@@ -8,13 +8,16 @@ from eagle_lab.report.table import interval, number, short
 
 
 def name(row: dict[str, Any]) -> str:
-    return f"{row['spec']} (head {short(row['head_digest'])})" if row.get("head_digest") else str(row["spec"])
+    """The spec, with the head and the seed where there is one."""
+    facts = [f"head {short(row['head_digest'])}"] if row.get("head_digest") else []
+    facts += [f"seed {row['seed']}"] if row.get("seed") is not None else []
+    return f"{row['spec']} ({', '.join(facts)})" if facts else str(row["spec"])
 
 
 def verdict(rows: list[dict[str, Any]]) -> str:
     """One paragraph: the fastest point if its advantage is real, else what stands in the way.
 
-    An advantage is real when the 95 % interval of the per-request speed ratio, resampled over prompts, lies above 1.
+    An advantage is real when the 95 % interval of the speed-up, resampled over prompts, lies above 1.
     """
     measured = [r for r in rows if r["spec"] != "none"]
     if not measured:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,28 @@ from eagle_lab.report import break_even, concurrency
 from eagle_lab.report.diagnosis import alarm, note, promises
 from eagle_lab.report.load import Results, condition, load
 from eagle_lab.report.plots import against_concurrency, against_tokens
-from eagle_lab.report.table import columns, csv_text, interval, link, markdown, number, positions, short, show
-from eagle_lab.report.verdict import verdict
+from eagle_lab.report.seeds import Row, Statistics, pooled, spread
+from eagle_lab.report.table import (
+    along,
+    categories,
+    columns,
+    csv_text,
+    interval,
+    link,
+    linked,
+    markdown,
+    number,
+    positions,
+    short,
+    show,
+)
+from eagle_lab.report.verdict import name, verdict
 
 LEGEND = (
     "Accept length: 1 + correct drafts / verify steps, pooled over all requests; in brackets its 95 % interval over "
     "prompts. tok/s: completion tokens per second of wall time while all request slots are busy. Speed-up: tok/s over "
-    "that of plain decoding with the same suite, concurrency and server; its interval is that of the speed per "
-    "request, paired by prompt, and does not hold the machine's own variation. Break-even at: the accept length at "
+    "that of plain decoding with the same suite, concurrency and server; its interval is that of the same ratio, both "
+    "resampled by the same prompts, and does not hold the machine's own variation. Break-even at: the accept length at "
     "which this point would run as fast as plain decoding. Differing prompts: greedy answers that are not those of "
     "plain decoding, token for token. Every spec that is a link leads to the row that its numbers come from."
 )
@@ -37,24 +51,58 @@ PREDICTION = (
     'chain needs two other chains, a tree other trees too. "extrapolated": fewer or more draft tokens than any of '
     "them."
 )
-FEW, DRAWN = 12, 3
-"""So many conditions all get plots; of more, only the first three, since a plot takes about 0.1 s."""
+FEW, DRAWN = 12, 2
+"""So many conditions all get plots and comparisons; of more, only the first two. A plot takes about 0.1 s."""
 SHOWN = 10
 """Conditions that the terminal gets; report.md has all."""
-COMPARED = 100
-"""Pairs of heads that are compared; a paired bootstrap takes about 0.01 s."""
-
-Compare = Callable[[dict[str, Any], dict[str, Any]], tuple[float, float | None, float | None]]
-"""(row, row) of the same prompts -> difference in accept length and its interval."""
+COMPARED = 200
+"""Pairs that a report compares; one takes about 0.01 s."""
 
 
-def report(directory: Path, compare: Compare | None = None) -> Path:
-    """Writes and prints the report of `directory`; returns report.md. LabError when there is nothing to report.
+@dataclass(frozen=True)
+class Group:
+    """What was measured under one condition."""
 
-    compare: how two heads at one spec are compared; without it that section is left out.
-    """
+    rows: list[Row]
+    points: list[Row]
+    """The rows with their seeds pooled."""
+
+    @cached_property
+    def heads(self) -> list[break_even.Head]:
+        return break_even.heads(self.points)
+
+    @cached_property
+    def verdict(self) -> str:
+        return " ".join(filter(None, [verdict(self.points), break_even.faster_chain(self.heads)]))
+
+    @property
+    def title(self) -> str:
+        return conditions(self.rows[0])
+
+    @property
+    def remarks(self) -> list[str]:
+        return [said for r in self.rows for said in [*alarm(r), note(r)] if said]
+
+
+def report(directory: Path, statistics: Statistics) -> Path:
+    """Writes and prints the report of `directory`; returns report.md. LabError when there is nothing to report."""
     with _no_garbage():
-        return _report(directory, compare)
+        results = load(directory)
+        groups = [Group(rows, pooled(rows, statistics)) for rows in grouped(results.rows)]
+        write_text(directory / "summary.csv", csv_text(_with_predictions(results.rows, groups)))
+        write_text(directory / "report.md", markdown_text(results, groups, directory, statistics))
+    for i, group in enumerate(groups):
+        if i < SHOWN:
+            show(group.rows, group.title)
+            _say(group.verdict)
+        for said in group.remarks:
+            _say(said)
+    if len(groups) > SHOWN:
+        _say(f"{len(groups) - SHOWN} more conditions are in report.md.")
+    for point, state, reason in results.failed:
+        _say(f"{state.upper()}: {point}: {reason}")
+    _say(f"report: {directory / 'report.md'}")
+    return directory / "report.md"
 
 
 @contextmanager
@@ -69,41 +117,11 @@ def _no_garbage() -> Iterator[None]:
             gc.enable()
 
 
-def _report(directory: Path, compare: Compare | None) -> Path:
-    results = load(directory)
-    groups = [Group(rows) for rows in grouped(results.rows)]
+def _with_predictions(rows: list[Row], groups: list[Group]) -> list[Row]:
+    """Pooled points are no row of their own, and their predictions stand in report.md alone."""
+    own = {r["fingerprint"] for g in groups for r in g.points if "seeds" not in r}
     more = {name: values for g in groups for head in g.heads for name, values in break_even.derived(head).items()}
-    write_text(directory / "summary.csv", csv_text([{**r, **more.get(r["fingerprint"], {})} for r in results.rows]))
-    write_text(directory / "report.md", markdown_text(results, groups, directory, compare))
-    for i, group in enumerate(groups):
-        if i < SHOWN:
-            show(group.rows, conditions(group.rows[0]))
-            _say(group.verdict)
-        for row in group.rows:
-            for line in [*alarm(row), note(row)]:
-                if line:
-                    _say(line)
-    if len(groups) > SHOWN:
-        _say(f"{len(groups) - SHOWN} more conditions are in report.md.")
-    for point, state, reason in results.failed:
-        _say(f"{state.upper()}: {point}: {reason}")
-    _say(f"report: {directory / 'report.md'}")
-    return directory / "report.md"
-
-
-@dataclass(frozen=True)
-class Group:
-    """Rows of one condition and what is said of them."""
-
-    rows: list[dict[str, Any]]
-
-    @cached_property
-    def heads(self) -> list[break_even.Head]:
-        return break_even.heads(self.rows)
-
-    @cached_property
-    def verdict(self) -> str:
-        return " ".join(filter(None, [verdict(self.rows), break_even.faster_chain(self.heads)]))
+    return [{**r, **more.get(r["fingerprint"], {})} if r["fingerprint"] in own else r for r in rows]
 
 
 def _say(line: str) -> None:
@@ -120,7 +138,7 @@ def grouped(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return list(groups.values())
 
 
-def conditions(row: dict[str, Any], concurrency: str = "") -> str:
+def conditions(row: Row, concurrency: str = "") -> str:
     """Heading of rows that share a condition; `concurrency` replaces theirs."""
     return (
         f"{row['target']}, suite {row['suite']} ({row['suite_digest'][:8]}), "
@@ -130,27 +148,40 @@ def conditions(row: dict[str, Any], concurrency: str = "") -> str:
     )
 
 
-def markdown_text(results: Results, groups: list[Group], directory: Path, compare: Compare | None) -> str:
+def markdown_text(results: Results, groups: list[Group], directory: Path, statistics: Statistics) -> str:
     """report.md; draws its plots into directory/plots on the way."""
     parts = [f"# {results.name}", LEGEND] if groups else [f"# {results.name}"]
     if any(g.heads for g in groups):
         parts.append(PREDICTION)
-    drawn = len(groups) if len(groups) <= FEW else DRAWN
-    if drawn < len(groups):
-        parts.append(f"Plots are drawn for the first {drawn} of {len(groups)} conditions; summary.csv has all numbers.")
-    budget = COMPARED
+    full = len(groups) if len(groups) <= FEW else DRAWN
+    if full < len(groups):
+        parts.append(
+            f"Plots are drawn, and points compared, for the first {full} of {len(groups)} conditions; summary.csv has "
+            "all numbers."
+        )
+    pairs = COMPARED
     for i, group in enumerate(groups, 1):
-        rows, title = group.rows, conditions(group.rows[0])
-        parts += [f"## {title}", f"**{group.verdict}**", markdown(*_linked(*columns(rows), rows))]
-        if i <= drawn:
-            parts += _pictures(against_tokens, rows, title, directory, i)
-        header, cells = positions(rows)
-        if cells:
-            parts += ["### Acceptance by draft position", markdown(header, cells)]
-        parts += _promises(rows) + break_even.section(group.heads)
-        compared, budget = _heads(rows, compare, budget)
-        parts += compared + _divergences(rows)
-    parts += _concurrencies(results.rows, directory, drawn // 2)
+        rows, points = group.rows, group.points
+        parts += [f"## {group.title}", f"**{group.verdict}**", markdown(*linked(columns(rows), rows))]
+        if i <= full:
+            parts += _pictures(against_tokens, points, group.title, directory, i)
+        parts += break_even.section(group.heads)
+        sections = {
+            "Seeds pooled": spread(points),
+            "Acceptance by draft position": positions(rows),
+            "Accept length by category": categories(rows),
+            "Accept length along the answer": along(rows),
+            "Promised and served": promises(rows),
+            "Greedy answers that differ from plain decoding": _divergences(rows),
+        }
+        for title, (header, cells) in sections.items():
+            if cells:
+                parts += [f"### {title}", markdown(header, cells)]
+        if i <= full:
+            compared, pairs = _compared(points, statistics, pairs)
+            parts += compared
+        parts += group.remarks
+    parts += _concurrencies([p for g in groups for p in g.points], directory, full // 2)
     if results.failed:
         cells = [
             [f"`{point}`", state, " ".join(why.split()).replace("|", "\\|")] for point, state, why in results.failed
@@ -160,18 +191,12 @@ def markdown_text(results: Results, groups: list[Group], directory: Path, compar
     return "\n\n".join(parts) + "\n"
 
 
-def _linked(header: list[str], cells: list[list[str]], rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """The same with each line's first cell leading to its row."""
-    pairs = zip(cells, rows, strict=True)
-    return header, [[link(first, row["fingerprint"]), *rest] for (first, *rest), row in pairs]
-
-
-def _pictures(draw: Callable[..., list[Path]], rows: list[Any], title: str, directory: Path, number: int) -> list[str]:
+def _pictures(draw: Callable[..., list[Path]], rows: list[Row], title: str, directory: Path, number: int) -> list[str]:
     paths = draw(rows, title, directory / "plots", f"_{number}" if number > 1 else "")
     return [f"![]({path.relative_to(directory).as_posix()})" for path in paths]
 
 
-def _concurrencies(rows: list[dict[str, Any]], directory: Path, drawn: int) -> list[str]:
+def _concurrencies(rows: list[Row], directory: Path, drawn: int) -> list[str]:
     parts: list[str] = []
     families = concurrency.families(rows)
     for i, family in enumerate(families, 1):
@@ -185,53 +210,45 @@ def _concurrencies(rows: list[dict[str, Any]], directory: Path, drawn: int) -> l
     return parts
 
 
-def _promises(group: list[dict[str, Any]]) -> list[str]:
-    """Training proxy, replay and served acceptance side by side, with the alarms."""
-    header, cells = promises(group)
-    if not cells:
-        return []
-    said = [line for r in group for line in [*alarm(r), note(r)] if line]
-    return ["### Promised and served", markdown(header, cells), *said]
+def _compared(points: list[Row], statistics: Statistics, limit: int) -> tuple[list[str], int]:
+    """Heads at one spec with each other, and the specs of one head with its fastest; paired by prompt.
 
-
-def _heads(group: list[dict[str, Any]], compare: Compare | None, budget: int) -> tuple[list[str], int]:
-    """Accept length of head against head at the same spec, paired by prompt; what is left of the budget of pairs."""
-    by_spec: dict[str, list[dict[str, Any]]] = {}
-    for r in group:
-        if r.get("head_digest") and r.get("prompts"):
-            by_spec.setdefault(r["spec"], []).append(r)
-    pairs = [
-        (a, b) for own in by_spec.values() for a, b in combinations(own, 2) if a["head_digest"] != b["head_digest"]
-    ]
-    if not compare or not pairs:
-        return [], budget
+    Returns the section, with at most `limit` pairs, and how many pairs remain for others.
+    """
     cells = []
-    for a, b in pairs[:budget]:
-        value, low, high = compare(a, b)
-        names = " - ".join(link(short(r["head_digest"]), r["fingerprint"]) for r in (a, b))
-        cells.append([a["spec"], names, number(value), interval(low, high)])
-    parts = ["### Heads compared"]
-    if cells:
-        parts.append(markdown(["spec", "heads", "difference in accept length", "95 %, paired by prompt"], cells))
-    if len(cells) < len(pairs):
-        parts.append(f"{len(pairs) - len(cells)} pairs of heads are not compared: a report compares {COMPARED} in all.")
-    return parts, budget - len(cells)
+    pairs = _pairs([r for r in points if r["spec"] != "none"])
+    for a, b in islice(pairs, limit):
+        length, speed = statistics.accept_length_difference(a["prompts"], b["prompts"]), statistics.speedup(a, b)
+        found = [f"{number(x.value)} ({interval(x.low, x.high)})" for x in (length, speed)]
+        cells.append([link(name(a), a["fingerprint"]), link(name(b), b["fingerprint"]), *found])
+    section = [markdown(["a", "b", "accept length, a - b", "tok/s, a / b"], cells)] if cells else []
+    if next(pairs, None):
+        section.append(f"More pairs are not compared: a report compares {COMPARED} in all.")
+    return ["### Compared", *section] if section else [], limit - len(cells)
 
 
-def _divergences(group: list[dict[str, Any]]) -> list[str]:
-    cells = [
-        [
-            link(r["spec"], r["fingerprint"]),
-            short(r["head_digest"]),
-            str(d["prompt"]),
-            *(str(d[k]) for k in ("turn", "position", "expected", "found")),
-            number(d.get("gap_ulps"), 1),
-        ]
-        for r in group
-        for d in r.get("divergences") or []
-    ]
+def _pairs(points: list[Row]) -> Iterator[tuple[Row, Row]]:
+    by_spec: dict[str, list[Row]] = {}
+    by_head: dict[str, list[Row]] = {}
+    for r in points:
+        by_spec.setdefault(r["spec"], []).append(r)
+        by_head.setdefault(r["head_digest"], []).append(r)
+    for same in by_spec.values():
+        yield from combinations(same, 2)
+    for own in by_head.values():
+        fastest = max(own, key=lambda r: r.get("tok_s") or 0)
+        yield from ((r, fastest) for r in own if r["spec"] != fastest["spec"])
+
+
+def _divergences(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     header = ["spec", "head", "prompt", "turn", "token", "plain decoding", "this point", "gap in ulps"]
-    return ["### Greedy answers that differ from plain decoding", markdown(header, cells)] if cells else []
+    cells = []
+    for r in rows:
+        for d in r.get("divergences") or []:
+            at = (str(d[k]) for k in ("turn", "position", "expected", "found"))
+            point = [link(r["spec"], r["fingerprint"]), short(r["head_digest"])]
+            cells.append([*point, str(d["prompt"]), *at, number(d.get("gap_ulps"), 1)])
+    return header, cells
 
 
 def _origin(results: Results) -> list[str]:

@@ -50,11 +50,13 @@ class Launch:
     spec: Spec
     head: Path | None
     hidden_states: bool = False
-    """Let requests ask for hidden states (for the probe: it costs speed)."""
+    """Let requests ask for hidden states."""
     target_digest: str | None = None
     """Compared with the one beside the head, where both are known."""
     alone: bool = False
     """No other server of ours on the GPU meanwhile: this one is timed."""
+    seed: int = 0
+    """Of the server's random numbers: SGLang heeds a request's own seed only with --enable-deterministic-inference."""
 
 
 def check(launch: Launch) -> None:
@@ -96,7 +98,7 @@ def argv(launch: Launch, port: int) -> list[str]:
         "--sampling-backend": "pytorch",
         "--grammar-backend": "none",
         # sampled text repeats for the same requests in the same order
-        "--random-seed": 0,
+        "--random-seed": launch.seed,
         # every round is folded into the server's own averages, also in a run of less than 40 rounds
         "--decode-log-interval": 1,
         **_device(server),

@@ -1,5 +1,6 @@
 """config/prompts.py: the one reader of training prompts and suites."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -45,6 +46,40 @@ def test_named_field_limit_and_blank_lines(tmp_path):
     file = write(tmp_path / "f.jsonl", {"question": "one?"}, "", {"question": "two?"}, {"question": "three?"})
     found = read_conversations(file, RowFormat.field, "question", limit=2)
     assert [(c.id, c.turns) for c in found] == [("f-1", ["one?"]), ("f-3", ["two?"])]
+
+
+def test_auto_takes_the_named_field_of_rows_that_say_nothing_themselves(tmp_path):
+    file = write(tmp_path / "f.jsonl", {"question": "one?", "answer": "1"}, {"turns": ["two?"]})
+    assert [c.turns for c in read_conversations(file, field="question")] == [["one?"], ["two?"]]
+    with pytest.raises(
+        LabError, match="none of messages, conversations, turns, prompt among the keys question, answer"
+    ):
+        read_conversations(file, field="prompt")
+
+
+def test_alpaca_rows_bring_their_input(tmp_path):
+    rows = [{"instruction": "Add.", "input": "1 and 2"}, {"instruction": "Sing.", "input": " "}]
+    found = read_conversations(write(tmp_path / "f.jsonl", *rows), RowFormat.field, "instruction")
+    assert [c.turns for c in found] == [["Add.\n\n1 and 2"], ["Sing."]]
+
+
+def test_a_json_list_and_a_gzipped_file_read_as_their_rows(tmp_path):
+    rows = [{"prompt": "one", "set": "easy"}, {"prompt": "two", "set": "hard"}]
+    listed, packed = tmp_path / "f.json", tmp_path / "f.jsonl.gz"
+    listed.write_text(json.dumps(rows))
+    packed.write_bytes(gzip.compress("".join(json.dumps(r) + "\n" for r in rows).encode()))
+    for file in (listed, packed):
+        found = read_conversations(file, field="prompt", category="set")
+        assert [(c.turns, c.category) for c in found] == [(["one"], "easy"), (["two"], "hard")]
+    packed.write_bytes(packed.read_bytes()[:-12])
+    with pytest.raises(LabError, match="cannot be unpacked"):
+        read_conversations(packed, field="prompt")
+    listed.write_text("[1]")
+    with pytest.raises(LabError, match="row 1: int found"):
+        read_conversations(listed)
+    listed.write_text("[{]")
+    with pytest.raises(LabError, match="not JSON"):
+        read_conversations(listed)
 
 
 def test_ids_are_unique_within_a_file(tmp_path):

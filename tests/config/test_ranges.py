@@ -28,6 +28,7 @@ from eagle_lab.config.explain import explain
         ("server.mem_fraction=9", "server.mem_fraction=9"),
         ("server.dtype=floatx", "server.dtype=floatx"),
         ("suite.temperature=-1", "suite.temperature=-1"),
+        ("suite.seed=-1", "suite.seed=-1: at least 0"),
         ("data.answers.concurrency=0", "data.answers.concurrency=0"),
         ("name=../x", "names a directory"),
         ("target.name=a/b", "names a directory"),

@@ -54,6 +54,7 @@ class FakeClient:
             started=0.0,
             first_token_s=0.0,
             total_s=0.0,
+            lengths=[],
             hidden_width=None,
         )
 

@@ -55,8 +55,9 @@ class FakeClient:
     def flush(self):
         self.serving.calls.append(("flush",))
 
-    def generate(self, prompts, *, max_new_tokens, concurrency, temperature=0.0, seed=None):
-        self.serving.calls.append(("generate", prompts, max_new_tokens, concurrency, temperature, seed))
+    def generate(self, prompts, *, max_new_tokens, concurrency, temperature=0.0, seed=None, every_step=False):
+        asked = (prompts, max_new_tokens, concurrency, temperature, seed)
+        self.serving.calls.append(("trace" if every_step else "generate", *asked))
         if self.serving.dies:
             raise ServingFault("the server died")
         return [self.completion(ids, max_new_tokens) for ids in prompts]
@@ -77,6 +78,7 @@ class FakeClient:
             started=100.0 + next(self.serving.clock),
             first_token_s=0.1,
             total_s=1.0 if drafts == 0 else 0.5,
+            lengths=[min(1 + i * (drafts + 1), tokens) for i in range(rounds + 1)],
             hidden_width=None,
         )
 

@@ -6,16 +6,8 @@ import pytest
 from eagle_lab.evaluate import intervals
 
 
-def request(prompt, correct, steps, tokens=None, seconds=1.0, histogram=None):
-    tokens = correct + steps + 1 if tokens is None else tokens
-    return {
-        "prompt": prompt,
-        "correct_drafts": correct,
-        "verify_ct": steps,
-        "token_ids": [0] * tokens,
-        "total_s": seconds,
-        "histogram": histogram or [],
-    }
+def request(prompt, correct, steps):
+    return {"prompt": prompt, "correct_drafts": correct, "verify_ct": steps}
 
 
 def simulated(prompts: int, rng: np.random.Generator) -> dict[str, list[float]]:
@@ -36,16 +28,16 @@ def test_pooled_is_not_the_mean_of_requests():
 
 def test_turns_of_a_prompt_are_one_sample():
     requests = [request("a", 2, 2), request("a", 4, 2), request("b", 1, 4)]
-    assert intervals.per_prompt(requests)["a"] == [6, 4, 12, 2.0]
+    assert intervals.per_prompt(requests)["a"] == [6, 4]
     assert intervals.accept_length(intervals.per_prompt(requests)).value == pytest.approx(1 + 7 / 8)
 
 
 def test_answers_of_one_token_say_nothing():
-    with_empty = intervals.per_prompt([request("a", 2, 2), request("b", 1, 2), request("c", 0, 0, tokens=1)])
+    with_empty = intervals.per_prompt([request("a", 2, 2), request("b", 1, 2), request("c", 0, 0)])
     without = intervals.per_prompt([request("a", 2, 2), request("b", 1, 2)])
     assert intervals.accept_length(with_empty) == intervals.accept_length(without)
     with pytest.raises(ValueError, match="no verify step"):
-        intervals.accept_length(intervals.per_prompt([request("c", 0, 0, tokens=1)]))
+        intervals.accept_length(intervals.per_prompt([request("c", 0, 0)]))
     assert intervals.per_request([request("c", 0, 0)]) is None
 
 
@@ -94,11 +86,31 @@ def test_pairs_are_matched_by_prompt_not_by_order_and_others_are_refused():
         intervals.accept_length_difference({"x": [0, 0, 1, 1.0]}, {"x": [3, 2, 5, 1.0]})
 
 
-def test_speed_ratio():
-    slow = {"x": [0, 0, 100, 10.0], "y": [0, 0, 50, 5.0]}
-    fast = {"x": [60, 40, 100, 4.0], "y": [30, 20, 50, 2.0]}
-    ratio = intervals.speed_ratio(fast, slow)
+def row(tok_s, prompts):
+    return {"tok_s": tok_s, "prompts": prompts}
+
+
+def test_the_speedup_and_its_interval_are_of_the_ratio_of_tok_s():
+    # two requests in flight in both: tok_s = 2 x 150 tokens / 15 s, and 2 x 150 / 6 s
+    slow = row(20.0, {"x": [0, 0, 100, 10.0], "y": [0, 0, 50, 5.0]})
+    fast = row(50.0, {"x": [60, 40, 100, 4.0], "y": [30, 20, 50, 2.0]})
+    ratio = intervals.speedup(fast, slow)
     assert (ratio.value, ratio.low, ratio.high) == pytest.approx((2.5, 2.5, 2.5))
+    assert intervals.speedup(slow, slow) == intervals.Interval(1.0, 1.0, 1.0)
+    # slots that idle a tenth of the time make the run slower, whatever the prompts
+    idle = intervals.speedup(row(45.0, fast["prompts"]), slow)
+    assert (idle.value, idle.low, idle.high) == pytest.approx((2.25, 2.25, 2.25))
+
+
+def test_the_interval_of_the_speedup_holds_its_value_and_the_spread_of_the_prompts():
+    rng = np.random.default_rng(7)
+    slow = {f"p{i}": [0, 0, n, 0.01 * n] for i, n in enumerate(rng.integers(20, 200, size=48).tolist())}
+    gain = {p: float(g) for p, g in zip(slow, rng.uniform(1.0, 3.0, size=48), strict=True)}
+    fast = {p: [0, 0, n, t / gain[p]] for p, (_, _, n, t) in slow.items()}
+    tokens, seconds = (sum(c[i] for c in fast.values()) for i in (2, 3))
+    ratio = intervals.speedup(row(tokens / seconds, fast), row(100.0, slow))
+    assert ratio.value == pytest.approx(tokens / seconds / 100)
+    assert 1.5 < ratio.low < ratio.value < ratio.high < 2.5
 
 
 def test_histograms_of_different_length_are_padded():

@@ -14,7 +14,7 @@ from eagle_lab.evaluate.bench import bench_point
 from eagle_lab.evaluate.measure import Measurement, Subject, measure
 from eagle_lab.evaluate.suites import load_suite
 from eagle_lab.serve.launch import Launch
-from tests.known_acceptance import AUX, CPU, known_histogram, known_pair
+from tests.known_acceptance import AUX, CPU, known_histogram, known_pair, known_rounds
 
 STEPS, TOKENS = 3, 40
 # prompts end with their own last character, so that they start at different points of the cycle
@@ -44,6 +44,7 @@ def check(found: Measurement) -> None:
         assert r["token_ids"] == list(range(last + 1, last + 1 + TOKENS)), "prompts are chosen so that nothing wraps"
         histograms.append(known_histogram(last, TOKENS, STEPS))
         assert intervals.pooled_histogram([r["histogram"], [0] * (STEPS + 1)]) == histograms[-1]
+        assert r["correct_by_step"] == known_rounds(last, TOKENS, STEPS)
     pooled = intervals.pooled_histogram(histograms)
     steps, correct = sum(pooled), sum(k * n for k, n in enumerate(pooled))
     row = found.row
@@ -51,6 +52,8 @@ def check(found: Measurement) -> None:
     assert row["accept_length"] == 1 + correct / steps
     assert row["accept_length_low"] <= row["accept_length"] <= row["accept_length_high"]
     assert 1 + sum(row["survival"]) == pytest.approx(row["accept_length"])
+    assert [s["to"] for s in row["by_position"]] == [32, TOKENS]
+    assert row["drift_low"] <= row["drift"] <= row["drift_high"]
     assert row["requests"] == 7
     assert row["completion_tokens"] == 7 * TOKENS
 
@@ -72,3 +75,17 @@ def test_tree(point):
     launch, subject, prompts, root = point
     tree = replace(launch, spec=Spec(SpecKind.tree, STEPS, 4, 12))
     check(measure(tree, subject, prompts, root))
+
+
+def test_a_seed_decides_what_is_sampled(point):
+    launch, subject, prompts, root = point
+    plain = replace(launch, spec=Spec(), head=None)
+
+    def texts(seed: int, root) -> list[list[int]]:
+        # hot enough that the peaked logits of this target leave a choice
+        asked = replace(prompts, settings=replace(prompts.settings, temperature=20.0, seed=seed, concurrency=1))
+        return [r["token_ids"] for r in measure(plain, subject, asked, root).requests]
+
+    one = texts(1, root)
+    assert texts(1, root / "again") == one
+    assert texts(2, root) != one

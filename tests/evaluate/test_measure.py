@@ -17,6 +17,7 @@ PROOF = {"captured_width": 192, "digest": "p" * 16}
 COLUMNS = {
     *PROMISED_COLUMNS,
     *("accept_length_per_request", "survival", "conditional", "histogram", "tok_s_per_user"),
+    *("categories", "by_position", "drift", "drift_low", "drift_high", "seed", "quantization", "tp"),
     *("ttft_p50", "ttft_p95", "itl_p50", "itl_p95", "itl_p99"),
     *("requests", "completion_tokens", "target", "target_digest", "head_digest"),
     *("head", "suite", "suite_digest", "max_new_tokens", "temperature"),
@@ -45,6 +46,12 @@ def test_a_row_and_what_is_kept_beside_it(server, suite, launch, tmp_path):
     assert (row["captured_width"], row["probe"], row["aux_layers"]) == (192, "p" * 16, [2, 4, 5])
     assert row["tok_s_per_user"] == 52 / 2.0
     assert row["sglang_version"] == "0.0.fake"
+    assert row["suite_source"] == suite.path
+    assert row["categories"] == {"math": {"accept_length": 2.0, "low": None, "high": None, "requests": 1}}
+    stretch = {"from": 1, "to": 13, "accept_length": 2.0, "low": 2.0, "high": 2.0, "requests": 4}
+    assert (row["by_position"], row["drift"]) == ([stretch], 0.0)
+    # correct drafts, verify steps, tokens and seconds in the steady part of the two turns that were asked
+    assert row["prompts"]["two"] == [12, 12, 26, 1.0]
     place = tmp_path / "measurements" / row["measurement"]
     assert {p.name for p in place.iterdir()} >= {"rows.jsonl", "requests.jsonl", "server.log", "server_info.json"}
     assert json.loads((place / "rows.jsonl").read_text()) == row
@@ -54,7 +61,7 @@ def test_a_row_and_what_is_kept_beside_it(server, suite, launch, tmp_path):
 
 def test_warm_up_and_proof_come_before_the_flush_and_the_suite(server, suite, launch, tmp_path):
     measure(launch, SUBJECT, load_suite(replace(suite, concurrency=3)), tmp_path, PROOF)
-    assert [c[0] for c in server.calls] == ["generate", "counters", "flush", "generate", "generate"]
+    assert [c[0] for c in server.calls] == ["generate", "counters", "flush", "generate", "generate", "trace"]
     assert len(server.calls[0][1]) == 3
     assert server.calls[1] == ("counters", PROOF)
 
@@ -65,6 +72,8 @@ def test_the_baseline_is_one_token_per_step_and_knows_no_head(server, suite, lau
     assert (row["accept_length"], row["accept_length_low"], row["accept_length_high"]) == (1.0, 1.0, 1.0)
     assert (row["head"], row["head_digest"], row["aux_layers"], row["speculative_algorithm"]) == (None,) * 4
     assert (row["histogram"], row["survival"], row["captured_width"]) == ([], [], None)
+    assert (row["categories"], row["by_position"], row["drift"]) == ({}, [], None)
+    assert not any(c[0] == "trace" for c in server.calls), "there are no steps to see"
     again = measure(plain, replace(SUBJECT, head_digest="other"), load_suite(suite), tmp_path)
     assert again.row == row
     assert len(server.launches) == 1, "shared by all heads"
@@ -95,6 +104,26 @@ def test_what_changes_a_number_is_measured_anew_and_nothing_else(server, suite, 
     assert len({first, *other}) == 8
     assert len(server.launches) == 8
     assert prompts.digest
+
+
+def test_a_seed_is_another_measurement_where_something_is_drawn(server, suite, launch, tmp_path):
+    def row(**changes):
+        return measure(launch, SUBJECT, load_suite(replace(suite, **changes)), tmp_path, PROOF).row
+
+    greedy = row()
+    assert greedy["seed"] is None
+    assert row(seed=3) == greedy
+    one, two = row(temperature=0.7), row(temperature=0.7, seed=1)
+    assert (one["seed"], two["seed"]) == (0, 1)
+    assert len({r["fingerprint"] for r in (greedy, one, two)}) == 3
+    # the request's own seed is not heeded by a server as it is started here
+    assert [x.seed for x in server.launches] == [0, 0, 1]
+
+
+def test_where_the_prompts_come_from_changes_nothing(server, suite, launch, tmp_path):
+    first = measure(launch, SUBJECT, load_suite(suite), tmp_path, PROOF).row
+    other = replace(suite, source="https://example.org/suite.jsonl", field="question", category="category")
+    assert measure(launch, SUBJECT, load_suite(other), tmp_path, PROOF).row == first
 
 
 def test_another_sglang_or_machine_is_another_measurement(server, launch, monkeypatch):

@@ -2,11 +2,12 @@
 
 import pytest
 
-from eagle_lab.evaluate.speed import speed, steady
+from eagle_lab.evaluate.speed import per_prompt, share, speed, steady
 
 
-def request(started, total, tokens, first=0.0, turn=0):
+def request(started, total, tokens, first=0.0, turn=0, prompt="p"):
     return {
+        "prompt": prompt,
         "started": started,
         "total_s": total,
         "token_ids": [0] * tokens,
@@ -16,29 +17,32 @@ def request(started, total, tokens, first=0.0, turn=0):
 
 
 def test_one_in_flight_counts_everything():
-    assert steady([request(0, 2, 20), request(2, 1, 10), request(3, 3, 30)]) == (60, 6)
+    requests = [request(0, 2, 20), request(2, 1, 10), request(3, 3, 30)]
+    assert steady(requests) == (0, 6)
+    assert per_prompt(requests) == {"p": [60, 6]}
 
 
 def test_the_tail_is_cut_where_the_first_slot_stays_empty():
     # two slots: the third request takes the place of the first; the second ends at 4, then one slot is idle until 6
-    requests = [request(0, 2, 20), request(0, 4, 40), request(2, 4, 41)]
-    tokens, seconds = steady(requests)
-    assert seconds == 4
+    requests = [request(0, 2, 20, prompt="a"), request(0, 4, 40, prompt="b"), request(2, 4, 41, prompt="c")]
+    assert steady(requests) == (0, 4)
     # of the third, half of the time between its first and last token: 1 + 40 / 2
-    assert tokens == 20 + 40 + 21
+    assert per_prompt(requests) == {"a": [20, 2], "b": [40, 4], "c": [21, 2]}
     assert speed(requests)["tok_s"] == pytest.approx(81 / 4)
     assert speed(requests)["tok_s_whole"] == pytest.approx(101 / 6)
 
 
 def test_a_request_still_in_prefill_counts_nothing():
-    tokens, seconds = steady([request(0, 2, 20), request(0, 10, 100, first=3)])
-    assert (tokens, seconds) == (20, 2)
+    requests = [request(0, 2, 20), request(0, 10, 100, first=3)]
+    assert steady(requests) == (0, 2)
+    assert [share(r, 2) for r in requests] == [(20, 2), (0, 2)]
 
 
 def test_rounds_of_turns_are_added_not_mixed():
     # between the rounds there is idle time, which is nobody's
     requests = [request(0, 1, 10), request(1, 1, 10), request(100, 2, 40, turn=1)]
     found = speed(requests)
+    assert per_prompt(requests) == {"p": [60, 4]}
     assert found["tok_s"] == pytest.approx(60 / 4)
     assert found["tok_s_whole"] == pytest.approx(60 / 4)
 

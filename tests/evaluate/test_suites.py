@@ -8,7 +8,7 @@ import pytest
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.prompts import Conversation
 from eagle_lab.config.schema import Suite
-from eagle_lab.evaluate.suites import ask, check_fits, first_prompts, load_suite
+from eagle_lab.evaluate.suites import ask, check_fits, first_prompts, load_suite, traced
 from eagle_lab.serve.chat import messages
 from tests.evaluate.conftest import FakeClient, FakeTokenizer
 
@@ -63,6 +63,39 @@ def test_settings_reach_the_server(server, suite, launch):
     settings = replace(suite, concurrency=3, temperature=0.7, seed=11, max_new_tokens=9)
     ask(FakeClient(server, launch), FakeTokenizer(), load_suite(settings))
     assert [call[2:] for call in server.calls] == [(9, 3, 0.7, 11)] * 2
+
+
+def test_the_trace_asks_the_same_again_and_keeps_what_was_timed(server, suite, launch):
+    prompts = load_suite(replace(suite, concurrency=3, temperature=0.7))
+    rows = ask(FakeClient(server, launch), FakeTokenizer(), prompts)
+    found = traced(FakeClient(server, launch), prompts, rows)
+    assert [{**r, "correct_by_step": None} for r in found] == [{**r, "correct_by_step": None} for r in rows]
+    assert found[0]["correct_by_step"] == [1] * 6
+    assert server.calls[-1] == ("trace", [r["prompt_ids"] for r in rows], 13, 3, 0.7, None)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "steps", "correct", "expected"),
+    [
+        ([1, 4, 5, 8], 3, 4, [2, 0, 2]),
+        # the answer ended one token before the end of the last step
+        ([1, 4, 5, 8], 3, 5, [2, 0, 3]),
+        ([1], 0, 0, []),
+        # two messages arrived as one
+        ([1, 5, 8], 3, 4, None),
+        ([4, 5, 8], 3, 4, None),
+    ],
+)
+def test_what_each_step_accepted(server, suite, launch, lengths, steps, correct, expected):
+    class Traced(FakeClient):
+        def completion(self, ids, tokens):
+            found = super().completion(ids, tokens)
+            return replace(found, lengths=lengths, verify_ct=steps, correct_drafts=correct)
+
+    prompts = load_suite(suite)
+    client = Traced(server, launch)
+    (row, *_) = traced(client, prompts, ask(client, FakeTokenizer(), prompts))
+    assert row["correct_by_step"] == expected
 
 
 def test_first_prompts(suite):

@@ -131,8 +131,8 @@ def test_the_range_in_the_makefile_is_that_of_the_package() -> None:
 @pytest.mark.parametrize(
     ("listing", "command"),
     [
-        ("GPU 0: NVIDIA H200 (UUID: GPU-1)", ".venv-gpu/bin/eagle-lab run experiment=demo server=gpu"),
-        ("No devices found.", ".venv/bin/eagle-lab run experiment=demo server=cpu"),
+        ("GPU 0: NVIDIA H200 (UUID: GPU-1)", ".venv-gpu/bin/eagle-lab run experiment=demo server=gpu replan=true"),
+        ("No devices found.", ".venv/bin/eagle-lab run experiment=demo server=cpu replan=true"),
     ],
 )
 def test_the_demo_serves_where_the_machine_can(tmp_path: Path, listing: str, command: str) -> None:

@@ -13,9 +13,12 @@ CONDITION = {
     "suite_digest": "s" * 16,
     "max_new_tokens": 64,
     "temperature": 0.0,
+    "seed": None,
     "concurrency": 1,
     "server_kind": "cpu",
     "dtype": "float32",
+    "quantization": None,
+    "tp": 1,
     "sglang_version": "0.5.20",
     "hardware": "box x2",
     "provenance": {"git_sha": "abc", "argv": ["eagle-lab", "bench", "spec=chain_5"]},
@@ -34,6 +37,7 @@ def baseline(tok_s: float = 20.0, **changes) -> dict:
         **{"accept_length_per_request": 1.0, "histogram": [], "survival": [], "conditional": []},
         **{"tok_s": tok_s, "baseline_tok_s": tok_s, "speedup": 1.0, "speedup_low": 1.0, "speedup_high": 1.0},
         **{"break_even_accept_length": 1.0, "requests": 2, "completion_tokens": 100},
+        **{"categories": {}, "by_position": [], "drift": None, "drift_low": None, "drift_high": None},
         **{"prompts": {"a": [0, 0, 50, 2.5], "b": [0, 0, 50, 2.5]}, "measurement": "none-0", "fingerprint": "0" * 16},
     }
     return {**row, **changes}

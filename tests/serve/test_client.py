@@ -152,24 +152,38 @@ def test_the_first_token_has_its_own_time(stub):
     [("spec_num_correct_drafts", "spec_correct_drafts_histogram"), ("spec_accepted_drafts", "spec_accept_histogram")],
 )
 def test_counters_of_both_spellings(names):
-    found = completion(answer([1], spec_verify_ct=16, **{names[0]: 25, names[1]: [7, 1, 0, 8]}), 0.0, 0.1, 0.2)
+    found = completion([answer([1], spec_verify_ct=16, **{names[0]: 25, names[1]: [7, 1, 0, 8]})], 0.0, 0.1, 0.2)
     assert (found.verify_ct, found.correct_drafts, found.histogram) == (16, 25, [7, 1, 0, 8])
 
 
 def test_a_plain_server_counts_nothing():
-    found = completion(answer([1, 2]), 1.0, 0.1, 0.2)
+    found = completion([answer([1, 2])], 1.0, 0.1, 0.2)
     assert (found.verify_ct, found.correct_drafts, found.histogram, found.hidden_width) == (0, 0, [], None)
     assert (found.finish_reason, found.prompt_tokens, found.text) == ("stop", 3, "text of [1, 2]")
 
 
+def test_a_message_after_each_step_tells_its_length(stub):
+    def reply(body):
+        yield answer([1], finish_reason=None)
+        yield answer([1] * 4, finish_reason=None)
+        yield answer([1] * 5, spec_verify_ct=2, spec_num_correct_drafts=2)
+
+    stub.reply = reply
+    assert stub.client().generate([[1]], max_new_tokens=5, every_step=True)[0].lengths == [1, 4, 5]
+    stub.client().generate([[1]], max_new_tokens=5)
+    every, few = (b["sampling_params"]["stream_interval"] for b in stub.asked)
+    assert every == 1
+    assert few > 100_000, "two messages, where the steps are not wanted"
+
+
 @pytest.mark.parametrize("states", [[[[0.0] * 6] * 3, [0.0] * 6], [[0.0] * 6, [0.0] * 6]])
 def test_width_of_the_hidden_states(states):
-    assert completion(answer([1], hidden_states=states), 0.0, 0.1, 0.2).hidden_width == 6
+    assert completion([answer([1], hidden_states=states)], 0.0, 0.1, 0.2).hidden_width == 6
 
 
 def test_an_aborted_request_is_a_fault():
     with pytest.raises(ServingFault, match="too long"):
-        completion(answer([], finish_reason={"type": "abort", "message": "too long"}), 0.0, 0.1, 0.2)
+        completion([answer([], finish_reason={"type": "abort", "message": "too long"})], 0.0, 0.1, 0.2)
 
 
 def test_a_server_that_dies_midway(stub):

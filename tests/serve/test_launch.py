@@ -74,6 +74,18 @@ def test_a_quantised_target_leaves_the_head_alone(launch):
     assert (found["--quantization"], found["--speculative-draft-model-quantization"]) == ("fp8", "unquant")
 
 
+def test_a_target_as_it_is_leaves_the_head_to_sglang(launch):
+    assert "--speculative-draft-model-quantization" not in options(argv(replace(launch, server=GPU), 1))
+
+
+def test_a_target_on_several_gpus(launch):
+    assert options(argv(replace(launch, server=replace(GPU, tp=4)), 1))["--tp-size"] == "4"
+
+
+def test_the_seed_is_the_servers(launch):
+    assert options(argv(replace(launch, seed=7), 1))["--random-seed"] == "7"
+
+
 def test_plain_decoding_says_nothing_of_speculation(plain):
     assert not [w for w in argv(plain, 1) if "speculative" in w]
 

@@ -77,9 +77,9 @@ class Answering:
 
     def generate(self, prompts, **_) -> list[Completion]:
         correct = sum(k * n for k, n in enumerate(self.histogram))
-        return [Completion([1], "", 1, "length", sum(self.histogram), correct, self.histogram, 0, 0, 0, None)] * len(
-            prompts
-        )
+        return [
+            Completion([1], "", 1, "length", sum(self.histogram), correct, self.histogram, 0, 0, 0, [], None)
+        ] * len(prompts)
 
 
 def test_counters_must_be_the_proofs():
