@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eagle_lab.report.table import interval, number, short
+from eagle_lab.report.table import interval, link, number, short
 
 SHORTFALL = 0.03
 """Tokens per round. In bfloat16 the replay (float32) and the server round differently; what is below this is noise."""
@@ -78,7 +78,8 @@ def promises(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
             values = r.get(column)
             if values:
                 padded = [number(v) for v in values] + ["-"] * (deepest - len(values))
-                cells.append([r["spec"], short(r.get("head_digest")), title, number(r.get(total)), *padded])
+                name = link(r["spec"], r["fingerprint"])
+                cells.append([name, short(r.get("head_digest")), title, number(r.get(total)), *padded])
     return header, cells
 
 

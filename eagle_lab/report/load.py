@@ -75,6 +75,7 @@ def condition(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def order(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Condition, then the baseline, then heads in turn, each by draft tokens, chains before trees."""
+    """Condition, concurrencies by size, then the baseline, then heads in turn by draft tokens, chains before trees."""
+    busy = (condition({**row, "concurrency": None}), row["concurrency"])
     spec = [row.get(k) or 0 for k in ("num_draft_tokens", "eagle_topk", "num_steps")]
-    return (condition(row), row.get("head_digest") or "", *spec, row.get("seed") or 0, row["fingerprint"])
+    return (*busy, row.get("head_digest") or "", *spec, row.get("seed") or 0, row["fingerprint"])

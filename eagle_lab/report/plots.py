@@ -1,59 +1,107 @@
-"""Accept length and speed against the draft tokens, one line per head and tree width."""
+"""Accept length, speed and speed-up against the draft tokens or the requests in flight, one line per head and spec."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from eagle_lab.config.files import replacing
 from eagle_lab.report.table import short
 
+Row = dict[str, Any]
+TOKENS = ("num_draft_tokens", "draft tokens verified per round")
+CONCURRENCY = ("concurrency", "requests in flight")
+MEASURES = {
+    "accept_length": "accept length (tokens per verify step)",
+    "tok_s": "tokens per second",
+    "speedup": "speed-up (tok/s over that of plain decoding)",
+}
+LINES = 8
+"""In one plot; the title says when there are more."""
 
-def plots(rows: list[dict[str, Any]], directory: Path, suffix: str = "") -> list[Path]:
+
+def against_tokens(rows: list[Row], title: str, directory: Path, suffix: str = "") -> list[Path]:
     """Writes accept_length and tok_s PNGs of rows that share a condition."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
     return [
-        _plot(
-            rows, directory / f"accept_length{suffix}.png", "accept_length", "accept length (tokens per verify step)"
-        ),
-        _plot(rows, directory / f"tok_s{suffix}.png", "tok_s", "tokens per second"),
+        _plot(rows, directory / f"{name}{suffix}.png", TOKENS, name, _by_shape, title)
+        for name in ("accept_length", "tok_s")
     ]
 
 
-def _lines(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    lines: dict[str, list[dict[str, Any]]] = {}
-    for r in rows:
-        if r["spec"] != "none":
-            shape = "chain" if r["eagle_topk"] == 1 else f"tree, topk {r['eagle_topk']}, {r['num_steps']} steps"
-            lines.setdefault(f"{shape}, head {short(r['head_digest'])}", []).append(r)
-    return lines
+def against_concurrency(rows: list[Row], title: str, directory: Path, suffix: str = "") -> list[Path]:
+    """Writes accept_length, tok_s and speedup PNGs of rows whose conditions differ in concurrency alone."""
+    return [
+        _plot(rows, directory / f"{name}_concurrency{suffix}.png", CONCURRENCY, name, _by_spec, title)
+        for name in ("accept_length", "tok_s", "speedup")
+    ]
 
 
-def _plot(rows: list[dict[str, Any]], path: Path, column: str, title: str) -> Path:
-    import matplotlib.pyplot as plt
+def _by_shape(row: Row) -> str:
+    shape = "chain" if row["eagle_topk"] == 1 else f"tree, topk {row['eagle_topk']}, {row['num_steps']} steps"
+    return f"{shape}, head {short(row['head_digest'])}"
+
+
+def _by_spec(row: Row) -> str:
+    return f"{row['spec']}, head {short(row['head_digest'])}"
+
+
+def _interval(row: Row, column: str) -> tuple[float, float] | None:
+    """95 % over prompts; that of tok/s is the speed-up's, at the baseline's tok/s."""
+    name, scale = ("speedup", row.get("baseline_tok_s")) if column == "tok_s" else (column, 1.0)
+    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+    return None if low is None or high is None or scale is None else (low * scale, high * scale)
+
+
+def _bars(points: list[Row], column: str) -> list[list[float]] | None:
+    found = [_interval(r, column) for r in points]
+    if None in found:
+        return None
+    ends = [(r[column], *i) for r, i in zip(points, found, strict=True) if i]
+    # an interval need not contain the estimate, and error bars may not be negative
+    return [[max(0.0, v - low) for v, low, _ in ends], [max(0.0, high - v) for v, _, high in ends]]
+
+
+def _plot(
+    rows: list[Row], path: Path, along: tuple[str, str], column: str, named: Callable[[Row], str], title: str
+) -> Path:
+    # a canvas of one's own: pyplot, savefig and a layout engine would each draw the figure once more
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-    for name, points in _lines(rows).items():
-        x, y = [r["num_draft_tokens"] for r in points], [r[column] for r in points]
-        errors = None
-        if column == "accept_length" and all(r["accept_length_low"] is not None for r in points):
-            # a percentile interval need not contain the estimate; error bars may not be negative
-            below = [max(0.0, r[column] - r["accept_length_low"]) for r in points]
-            errors = [below, [max(0.0, r["accept_length_high"] - r[column]) for r in points]]
-        axes.errorbar(x, y, yerr=errors, marker="o", capsize=3, label=name)
-    for baseline in (r for r in rows if r["spec"] == "none"):
-        axes.axhline(baseline[column], color="grey", linestyle="--", label="no speculation")
-    axes.set_xlabel("draft tokens verified per round")
-    axes.set_ylabel(title)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    x, label = along
+    lines: dict[str, list[Row]] = {}
+    for r in rows:
+        if r["spec"] != "none" and r.get(column) is not None:
+            lines.setdefault(named(r), []).append(r)
+    drawn = sorted(lines, key=lambda name: -max(r[column] for r in lines[name]))[:LINES]
+    if len(drawn) < len(lines):
+        title += f"; the {LINES} of {len(lines)} lines that reach highest"
+    canvas = FigureCanvasAgg(Figure(figsize=(7, 4.5), dpi=120))
+    axes = canvas.figure.add_axes((0.1, 0.11, 0.87, 0.79))
+    for name in (n for n in lines if n in drawn):
+        points = lines[name]
+        values = [r[column] for r in points]
+        axes.errorbar([r[x] for r in points], values, yerr=_bars(points, column), marker="o", capsize=3, label=name)
+    baseline = [r for r in rows if r["spec"] == "none" and r.get(column) is not None]
+    if along is TOKENS:
+        for r in baseline:
+            axes.axhline(r[column], color="grey", linestyle="--", label="no speculation")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    else:
+        axes.plot([r[x] for r in baseline], [r[column] for r in baseline], "--", color="grey", label="no speculation")
+        axes.set_xscale("log", base=2)
+        ticks = sorted({r[x] for r in rows})
+        axes.set_xticks(ticks, [str(t) for t in ticks])
+    axes.set_title("\n".join(wrap(title, 90)), fontsize="small")
+    axes.set_xlabel(label)
+    axes.set_ylabel(MEASURES[column])
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend()
+    if lines or baseline:
+        axes.legend(fontsize="small")
     with replacing(path) as aside:
-        figure.savefig(aside, format="png", dpi=120)
-    plt.close(figure)
+        canvas.print_png(aside)
     return path

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from statistics import stdev
 from typing import Any, Protocol
 
-from eagle_lab.report.table import number, short, with_interval
+from eagle_lab.report.table import link, number, short, with_interval
 
 Row = dict[str, Any]
 SPEEDUP = ("baseline_tok_s", "speedup", "speedup_low", "speedup_high", "break_even_accept_length")
@@ -32,8 +33,9 @@ def pooled(rows: list[Row], statistics: Statistics) -> list[Row]:
     """One row per head and spec point of rows that share a condition: over all its seeds, in table order.
 
     A row without a twin is left as it is. A pooled one has accept length, tok_s and speed-up, with their intervals, of
-    its seeds' requests together (a prompt asked with three seeds is still one prompt), `seeds`, and the standard
-    deviation between them, accept_length_deviation and tok_s_deviation.
+    its seeds' requests together (a prompt asked with three seeds is still one prompt), `survival` likewise, `seeds`
+    and their rows' `fingerprints`, and the standard deviation between them, accept_length_deviation and
+    tok_s_deviation.
     """
     twins: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -52,7 +54,8 @@ def spread(points: list[Row]) -> tuple[list[str], list[list[str]]]:
     for r in (r for r in points if "seeds" in r):
         length = with_interval(r, "accept_length", "accept_length_low", "accept_length_high")
         deviations = [number(r[f"{name}_deviation"], 3) for name in ("accept_length", "tok_s")]
-        point = [r["spec"], short(r.get("head_digest")), " ".join(map(str, r["seeds"]))]
+        seeds = " ".join(link(str(s), f) for s, f in zip(r["seeds"], r["fingerprints"], strict=True))
+        point = [r["spec"], short(r.get("head_digest")), seeds]
         cells.append([*point, length, deviations[0], number(r["tok_s"], 1), deviations[1]])
     return header, cells
 
@@ -61,6 +64,7 @@ def _merged(same: list[Row], statistics: Statistics) -> Row:
     of_prompt = ((p, [r["prompts"][p] for r in same]) for p in same[0]["prompts"])
     prompts = {p: [sum(column) for column in zip(*counts, strict=True)] for p, counts in of_prompt}
     row = {**same[0], "seed": None, "seeds": [r["seed"] for r in same], "prompts": prompts}
+    row["fingerprints"] = [r["fingerprint"] for r in same]
     for name in ("accept_length", "tok_s"):
         row[f"{name}_deviation"] = stdev(r[name] for r in same)
     # as if the seeds had been asked one after the other
@@ -69,6 +73,9 @@ def _merged(same: list[Row], statistics: Statistics) -> Row:
     if row["spec"] != "none":
         length = statistics.accept_length(prompts)
         row |= {"accept_length": length.value, "accept_length_low": length.low, "accept_length_high": length.high}
+        steps = [sum(counts[1] for counts in r["prompts"].values()) for r in same]
+        deep = zip_longest(*(r["survival"] for r in same), fillvalue=0.0)
+        row["survival"] = [sum(s * n for s, n in zip(at, steps, strict=True)) / sum(steps) for at in deep]
     return row
 
 

@@ -17,8 +17,10 @@ COLUMNS = (
     *("temperature", "seed", "concurrency", "server_kind", "quantization", "tp", "dtype", "hardware", "sglang_version"),
     *("proxy_accept_length", "replayed_accept_length", "replayed_equal", "replayed_requests", "coverage"),
     *("measurement", "fingerprint", "baseline_fingerprint", "probe"),
+    *("plain_step_s", "round_s", "predicted_accept_length", "predicted_round_s", "predicted_tok_s"),
 )
-"""Columns of summary.csv, in order; the first twelve are a promise to scripts."""
+"""Columns of summary.csv, in order; the first twelve are a promise to scripts. The last five are not in the rows: each
+prediction is made from the other points."""
 
 
 def csv_text(rows: list[dict[str, Any]]) -> str:
@@ -49,6 +51,22 @@ def interval(low: Any, high: Any, digits: int = 2) -> str:
 def short(head: Any) -> str:
     """A head's digest as tables show it."""
     return str(head)[:8] if head else "-"
+
+
+def link(text: str, fingerprint: str) -> str:
+    """Markdown that leads to the row's line in the report's last table."""
+    return f"[{text}](#row-{fingerprint})"
+
+
+Table = tuple[list[str], list[list[str]]]
+"""Header and cells."""
+
+
+def linked(table: Table, rows: list[dict[str, Any]]) -> Table:
+    """The same with the first cell of each line leading to its row."""
+    header, cells = table
+    pairs = zip(cells, rows, strict=True)
+    return header, [[link(first, row["fingerprint"]), *rest] for (first, *rest), row in pairs]
 
 
 def columns(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
@@ -90,7 +108,7 @@ def positions(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
         for title, values in (("P(>= k)", r["survival"]), ("P(k given k-1)", r["conditional"])):
             if values:
                 padded = [number(v) for v in values] + ["-"] * (deepest - len(values))
-                cells.append([r["spec"], short(r.get("head_digest")), title, *padded])
+                cells.append([link(r["spec"], r["fingerprint"]), short(r.get("head_digest")), title, *padded])
     return header, cells
 
 
@@ -99,7 +117,7 @@ def categories(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     names = sorted({name for r in rows for name in r.get("categories") or {}})
     cells = [
         [
-            r["spec"],
+            link(r["spec"], r["fingerprint"]),
             short(r.get("head_digest")),
             *(with_interval(own[n], "accept_length") if n in own else "-" for n in names),
         ]
@@ -119,7 +137,8 @@ def along(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
                 (s["from"], s["to"]): f"{with_interval(s, 'accept_length')}, {s['requests']}" for s in r["by_position"]
             }
             drift = with_interval(r, "drift", "drift_low", "drift_high")
-            cells.append([r["spec"], short(r.get("head_digest")), *(own.get(s, "-") for s in stretches), drift])
+            point = [link(r["spec"], r["fingerprint"]), short(r.get("head_digest"))]
+            cells.append([*point, *(own.get(s, "-") for s in stretches), drift])
     return ["spec", "head", *(f"tokens {a} to {b}, answers" for a, b in stretches), "second half - first half"], cells
 
 

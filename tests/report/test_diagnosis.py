@@ -14,6 +14,7 @@ def row(**changes: Any) -> dict[str, Any]:
     return {
         "spec": "chain_3",
         "head_digest": "abcdef0123456789",
+        "fingerprint": "0123456789abcdef",
         "server_kind": "gpu",
         "dtype": "bfloat16",
         "accept_length": 1.9,
@@ -82,6 +83,7 @@ def test_text_unlike_the_training_data_is_a_note_and_no_alarm() -> None:
 def test_the_table_has_proxy_replay_and_served_per_position() -> None:
     header, cells = promises([row(), {"spec": "none", "survival": []}])
     assert header == ["spec", "head", "", "accept length", "k=1", "k=2"]
+    assert cells[0][0] == "[chain_3](#row-0123456789abcdef)"
     assert [c[2:] for c in cells] == [
         ["training proxy (held out)", "2.00", "0.65", "0.35"],
         ["replayed over served tokens", "1.91", "0.60", "0.31"],

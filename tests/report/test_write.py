@@ -2,7 +2,9 @@
 
 import csv
 import json
+import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
@@ -38,7 +40,7 @@ def test_same_rows_same_bytes_wherever_and_in_whatever_order(sweep, tmp_path):
     (other / "a_chain_5").rename(other / "zz")
     (other / "plan.json").write_text((other / "plan.json").read_text().replace("a_chain_5", "zz"))
     report(other, intervals)
-    names = ["summary.csv", "report.md"]
+    names = ["summary.csv", "report.md", "plots/accept_length.png", "plots/tok_s.png"]
     assert [(sweep / n).read_bytes() for n in names] == [(other / n).read_bytes() for n in names]
     first = [(sweep / n).read_bytes() for n in names]
     report(sweep, intervals)
@@ -77,7 +79,7 @@ def test_two_heads_are_told_apart_and_compared_by_prompt(tmp_path, make):
     rows = table(tmp_path / "heads")
     assert [(r["spec"], r["head_digest"]) for r in rows] == [("none", ""), ("chain_5", "a" * 16), ("chain_5", "b" * 16)]
     # by prompt 0.5 and 0.5 apart, 50 tokens in 2 against 1.6 seconds
-    one, other = "chain_5 (head aaaaaaaa)", "chain_5 (head bbbbbbbb)"
+    one, other = (f"[chain_5 (head {8 * h})](#row-{f'{h}5'.ljust(16, 'f')})" for h in "ab")
     assert f"| {one} | {other} | -0.50 (-0.50 to -0.50) | 0.80 (0.80 to 0.80) |" in text
 
 
@@ -92,9 +94,9 @@ def test_the_specs_of_a_head_are_compared_with_its_fastest(tmp_path, make):
     make.put(tmp_path / "specs", rows, state=None)
     text = report(tmp_path / "specs", intervals).read_text()
     compared = text[text.index("### Compared") : text.index("## Where the numbers")]
-    fastest = "chain_2 (head hhhhhhhh)"
-    assert f"| chain_3 (head hhhhhhhh) | {fastest} | 0.00 (0.00 to 0.00) | 0.96 (0.96 to 0.96) |" in compared
-    assert f"| chain_5 (head hhhhhhhh) | {fastest} | 1.50 (1.00 to 2.00) | 0.50 (0.50 to 0.50) |" in compared
+    fastest, three, five = (f"[chain_{n} (head hhhhhhhh)](#row-{f'h{n}'.ljust(16, 'f')})" for n in (2, 3, 5))
+    assert f"| {three} | {fastest} | 0.00 (0.00 to 0.00) | 0.96 (0.96 to 0.96) |" in compared
+    assert f"| {five} | {fastest} | 1.50 (1.00 to 2.00) | 0.50 (0.50 to 0.50) |" in compared
     assert compared.count(fastest) == 2
 
 
@@ -111,8 +113,10 @@ def test_seeds_are_rows_of_their_own_and_pooled_for_the_verdict(tmp_path, make):
         *(("none", "0"), ("none", "1"), ("chain_5", "0"), ("chain_5", "1"))
     ]
     # 120 tokens in 6 s and in 4 s; 56 correct drafts in 40 steps, by prompt 24 and 32 in 20 each
-    assert "| chain_5 | hhhhhhhh | 0 1 | 2.40 (2.20 to 2.60) | 0.141 | 24.0 | 7.071 |" in text
-    assert "| none | - | 0 1 | 1.00 (1.00 to 1.00) | 0.000 | 10.0 | 0.000 |" in text
+    seeds = "[0](#row-f0f0f0f0f0f0f0f0) [1](#row-f1f1f1f1f1f1f1f1)"
+    assert f"| chain_5 | hhhhhhhh | {seeds} | 2.40 (2.20 to 2.60) | 0.141 | 24.0 | 7.071 |" in text
+    seeds = f"[0](#row-{'0' * 16}) [1](#row-{'1' * 16})"
+    assert f"| none | - | {seeds} | 1.00 (1.00 to 1.00) | 0.000 | 10.0 | 0.000 |" in text
     assert "**Use chain_5 (head hhhhhhhh): 2.40 x plain decoding (24.0 against 10.0 tok/s" in text
     assert "### Compared" not in text, "seeds are no points to choose between"
 
@@ -136,7 +140,7 @@ def test_categories_and_places_in_the_answer(tmp_path, make):
     make.put(tmp_path / "more", [make.baseline(), row], state=None)
     text = report(tmp_path / "more", intervals).read_text()
     assert "| spec | head | math | writing |" in text
-    assert "| chain_5 | hhhhhhhh | 2.50 (2.40 to 2.60) | 1.50 |" in text
+    assert f"| [chain_5](#row-{row['fingerprint']}) | hhhhhhhh | 2.50 (2.40 to 2.60) | 1.50 |" in text
     assert "tokens 1 to 32, answers | tokens 33 to 64, answers | second half - first half |" in text
     assert "| 2.20 (2.10 to 2.30), 2 | 1.80 (1.70 to 1.90), 2 | -0.30 (-0.50 to -0.10) |" in text
     one = row | {"categories": {"math": length(2.5)}, "fingerprint": "1" * 16}
@@ -161,6 +165,53 @@ def test_rows_of_other_conditions_are_not_compared(tmp_path, make):
     assert (tmp_path / "mixed/plots/tok_s_2.png").exists()
 
 
+def test_every_link_leads_to_a_row(sweep):
+    text = report(sweep, intervals).read_text()
+    rows = re.findall(r'<a id="row-(\w+)">', text)
+    assert len(rows) == len(set(rows)) == 3
+    assert set(re.findall(r"\(#row-(\w+)\)", text)) == set(rows)
+
+
+def test_concurrencies_of_one_spec_stand_side_by_side_in_their_order(tmp_path, make):
+    for c in (32, 1, 8):
+        busy = {"concurrency": c, "suite_digest": "s" * 16}
+        base = make.baseline(20.0 * c, fingerprint=f"{c:016d}", **busy)
+        five = make.chain(5, 2.0, 30.0 * c**0.9, base=20.0 * c, fingerprint=f"{c:015d}5", **busy)
+        make.put(tmp_path / f"grid/{c}", [base, five])
+    text = report(tmp_path / "grid", intervals).read_text()
+    assert [int(c) for c in re.findall(r"^## tiny.*concurrency (\d+)", text, re.M)] == [1, 8, 32]
+    assert "## Against concurrency: tiny, suite smoke (ssssssss), concurrency 1, 8, 32, temperature" in text
+    assert "| chain_5 | hhhhhhhh | [30.0 (1.50 x)](#row-" in text
+    assert "| none | - | [20.0](#row-0000000000000001) | [160.0](#row-" in text
+    for name in ("accept_length", "tok_s", "speedup"):
+        assert (tmp_path / f"grid/plots/{name}_concurrency.png").read_bytes().startswith(b"\x89PNG")
+        assert f"![](plots/{name}_concurrency.png)" in text
+    assert "Against concurrency" not in report(tmp_path / "grid/1", intervals).read_text()
+
+
+def test_plots_that_are_left_out_are_said(tmp_path, make, capsys):
+    rows = [make.baseline(fingerprint=f"{i:016d}", suite=f"s{i:02d}") for i in range(13)]
+    make.put(tmp_path / "many", rows, state=None)
+    text = report(tmp_path / "many", intervals).read_text()
+    assert "Plots are drawn, and points compared, for the first 2 of 13 conditions" in text
+    assert len(list((tmp_path / "many/plots").glob("tok_s*.png"))) == 2
+    assert "3 more conditions are in report.md." in capsys.readouterr().out
+
+
+def test_pairs_beyond_the_limit_are_said(tmp_path, make):
+    """21 heads at one spec are 210 pairs."""
+    rows = [make.chain(5, 2.0, 30.0, head=f"{i:02d}") for i in range(21)]
+    make.put(tmp_path / "heads", [make.baseline(), *rows], state=None)
+    asked = []
+    same = SimpleNamespace(value=1.0, low=None, high=None)
+    statistics = SimpleNamespace(
+        accept_length_difference=lambda *pair: asked.append(pair) or same, speedup=lambda *pair: same
+    )
+    text = report(tmp_path / "heads", statistics).read_text()
+    assert len(asked) == 200
+    assert "More pairs are not compared: a report compares 200 in all." in text
+
+
 def test_only_failures_are_a_report_too(tmp_path, make):
     make.put(tmp_path / "bad/a", [], "failed", error="no head.")
     make.put(tmp_path / "bad/b", [], "running")
@@ -174,7 +225,8 @@ def test_differing_answers_are_listed(tmp_path, make):
     parted = [{"prompt": "tides", "turn": 0, "position": 7, "expected": 3, "found": None}]
     row = make.chain(5, 2.0, 30.0, differing_prompts=1, divergences=parted)
     make.put(tmp_path / "gpu", [make.baseline(), row], state=None)
-    assert "| chain_5 | hhhhhhhh | tides | 0 | 7 | 3 | None |" in report(tmp_path / "gpu", intervals).read_text()
+    text = report(tmp_path / "gpu", intervals).read_text()
+    assert f"| [chain_5](#row-{row['fingerprint']}) | hhhhhhhh | tides | 0 | 7 | 3 | None |" in text
 
 
 def test_bad_directories(tmp_path):

@@ -1,0 +1,216 @@
+"""What a round of speculation costs, fitted to measured points, and the speed of points that were not measured.
+
+A round drafts `num_steps` times and verifies `num_draft_tokens` tokens, for all requests in flight at once. With c in
+flight it yields c x accept length tokens, so its time is R = c * accept_length / tok_s, seconds; a plain step takes
+c / tok_s of plain decoding. Both hold their share of prefill. The model:
+
+    R(steps, topk, n) = fixed + steps * (draft + branch * [topk > 1]) + token * n + sum_m bend_m * max(0, n - m)
+
+with no cost below zero (non-negative least squares on relative errors). m runs over the measured chain lengths between
+the shortest and the longest, so verification may turn from flat (memory-bound) to steep (compute-bound) but not back:
+the roofline of Williams et al. 2009, doi:10.1145/1498765.1498785.
+
+On a chain steps = n - 1, so chains alone give fixed - draft and draft + token, which is all that another chain needs;
+trees tell draft and token apart. What the points do not determine is not predicted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+Shape = tuple[int, int, int]
+"""(num_steps, eagle_topk, num_draft_tokens)"""
+NEEDED = ("num_steps", "eagle_topk", "num_draft_tokens", "accept_length", "tok_s", "concurrency")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A measured spec point."""
+
+    spec: str
+    steps: int
+    topk: int
+    tokens: int
+    concurrency: int
+    accept_length: float
+    tok_s: float
+    survival: list[float]
+    """P(at least k drafts correct) for k = 1, 2, ...; a missing tail is zero."""
+    baseline_tok_s: float | None
+    """Of plain decoding; None where none was measured."""
+    fingerprint: str
+
+    @property
+    def shape(self) -> Shape:
+        return self.steps, self.topk, self.tokens
+
+    @property
+    def round_s(self) -> float:
+        return self.concurrency * self.accept_length / self.tok_s
+
+    @property
+    def plain_step_s(self) -> float | None:
+        return self.concurrency / self.baseline_tok_s if self.baseline_tok_s else None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A point as the model sees it."""
+
+    spec: str
+    tokens: int
+    accept_length: float
+    round_s: float
+    tok_s: float
+    from_survival: bool
+    """The accept length is predicted too; False: it is the measured one of this very point."""
+    extrapolated: bool
+    """More or fewer draft tokens than any point of the fit."""
+
+
+def points(rows: list[dict[str, Any]]) -> list[Point]:
+    """The spec points among rows of one condition and one head; rows that lack a number are left out."""
+    return [
+        Point(
+            spec=r["spec"],
+            steps=r["num_steps"],
+            topk=r["eagle_topk"],
+            tokens=r["num_draft_tokens"],
+            concurrency=r["concurrency"],
+            accept_length=r["accept_length"],
+            tok_s=r["tok_s"],
+            survival=r.get("survival") or [],
+            baseline_tok_s=r.get("baseline_tok_s"),
+            fingerprint=r["fingerprint"],
+        )
+        for r in rows
+        if r["spec"] != "none" and all(r.get(k) for k in NEEDED)
+    ]
+
+
+@dataclass(frozen=True)
+class Design:
+    """What the shapes of measured points determine, whatever their rounds take."""
+
+    fewest: int
+    most: int
+    """Tokens."""
+    knots: np.ndarray
+    directions: np.ndarray
+    """Orthonormal rows that span what the points determine of (fixed, draft, branch, token)."""
+    features: np.ndarray
+    """[points, costs]"""
+
+
+def _features(shapes: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    """[shapes, costs]: fixed, draft, branch, token, then the bends."""
+    steps, topk, tokens = shapes.T
+    found = np.empty((len(shapes), 4 + len(knots)))
+    found[:, 0], found[:, 1], found[:, 2], found[:, 3] = 1.0, steps, steps * (topk > 1), tokens
+    np.maximum(0.0, tokens[:, None] - knots, out=found[:, 4:])
+    return found
+
+
+# conditions repeat the same few grids of spec points
+@lru_cache(maxsize=1024)
+def _design(shapes: tuple[Shape, ...]) -> Design:
+    tokens = [n for _, _, n in shapes]
+    knots = np.array(sorted({n for _, topk, n in shapes if topk == 1})[1:-1])
+    features = _features(np.array(shapes), knots)
+    _, sizes, directions = np.linalg.svd(features[:, :4], full_matrices=False)
+    return Design(min(tokens), max(tokens), knots, directions[sizes > 1e-9 * sizes[0]], features)
+
+
+class Costs:
+    """The model fitted to points of one condition and one head; at least one."""
+
+    def __init__(self, measured: list[Point]) -> None:
+        self.design = _design(tuple(p.shape for p in measured))
+        features, rounds = self.design.features, np.array([p.round_s for p in measured])
+        # scipy's own limit of 3 iterations a column is met now and then by collinear columns
+        self._costs, _ = nnls(features / rounds[:, None], np.ones(len(rounds)), maxiter=100 * features.shape[1])
+
+    def rounds_s(self, shapes: np.ndarray) -> np.ndarray:
+        """Seconds of a round of each shape; nan where the fitted points do not determine it.
+
+        They do when a shape lies in their span: every fit that explains them gives such a combination of costs one
+        value.
+        """
+        features, known = _features(shapes, self.design.knots), self.design.directions
+        wanted = features[:, :4]
+        rest = wanted - (wanted @ known.T) @ known
+        determined = np.abs(rest).max(axis=1) < 1e-6 * wanted.max(axis=1)
+        return np.where(determined, features @ self._costs, np.nan)
+
+    def round_s(self, steps: int, topk: int, tokens: int) -> float | None:
+        """Seconds of a round; None where the fitted points do not determine it."""
+        (seconds,) = self.rounds_s(np.array([(steps, topk, tokens)]))
+        return None if np.isnan(seconds) else float(seconds)
+
+    def steps_s(self) -> tuple[float, float] | None:
+        """Seconds of a chain's draft step and of a tree's; None unless chains and trees tell all costs apart."""
+        if len(self.design.directions) < 4:
+            return None
+        _, draft, branch, _ = map(float, self._costs[:4])
+        return draft, draft + branch
+
+    def verify_s(self, tokens: int) -> float:
+        """Seconds to verify so many tokens, with what is fixed per round: a round without drafting."""
+        return float(_features(np.array([(0, 1, tokens)]), self.design.knots)[0] @ self._costs)
+
+
+def chain_accept_length(measured: list[Point], tokens: int) -> float | None:
+    """Accept length of a chain of `tokens`, 1 + sum of the first tokens - 1 survivals of the deepest measured chain.
+
+    A greedy draft does not depend on how many follow it, so this is what the first drafts of the deep chain's own
+    rounds yield. It is exact where no round goes further than the shorter chain; else that chain starts rounds at
+    positions that the deep one skips (0.7 % too short for 5 tokens from 16 in docs/results/h200.jsonl). None without
+    a chain that deep: what a further draft, or a branch, would add was not measured.
+    """
+    chains = [p for p in measured if p.topk == 1]
+    deepest = max(chains, key=lambda p: p.tokens, default=None)
+    if deepest is None or deepest.tokens < tokens or not deepest.survival:
+        return None
+    return 1 + sum(deepest.survival[: tokens - 1])
+
+
+def left_out(measured: list[Point]) -> list[Prediction | None]:
+    """Each point predicted from those of other shapes; None where they do not determine its round."""
+    found: list[Prediction | None] = []
+    for point in measured:
+        others = [p for p in measured if p.shape != point.shape]
+        costs = Costs(others) if others else None
+        seconds = costs.round_s(*point.shape) if costs else None
+        if costs is None or not seconds:
+            found.append(None)
+            continue
+        predicted = chain_accept_length(others, point.tokens) if point.topk == 1 else None
+        accepted = predicted or point.accept_length
+        speed = point.concurrency * accepted / seconds
+        beyond = not costs.design.fewest <= point.tokens <= costs.design.most
+        found.append(Prediction(point.spec, point.tokens, accepted, seconds, speed, predicted is not None, beyond))
+    return found
+
+
+def chains(measured: list[Point], costs: Costs) -> list[Prediction]:
+    """Every chain from 2 draft tokens to the deepest measured; empty where chains are not determined.
+
+    Trees that were not measured are not among them: neither their cost nor their accept length follows from chains.
+    """
+    lengths = range(2, max((p.tokens for p in measured if p.topk == 1), default=0) + 1)
+    if not lengths:
+        return []
+    found = []
+    rounds = costs.rounds_s(np.array([(tokens - 1, 1, tokens) for tokens in lengths])).tolist()
+    for tokens, seconds in zip(lengths, rounds, strict=True):
+        accepted = chain_accept_length(measured, tokens)
+        if accepted is None or not seconds > 0:  # nan is not
+            return []
+        speed, beyond = measured[0].concurrency * accepted / seconds, tokens < costs.design.fewest
+        found.append(Prediction(f"chain_{tokens}", tokens, accepted, seconds, speed, True, beyond))
+    return found
