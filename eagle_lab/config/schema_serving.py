@@ -148,6 +148,8 @@ class Suite:
     """Of the server's sampling; changes nothing at temperature 0."""
     timed: bool = True
     """false = accept length only: such points may run side by side (jobs=N)."""
+    trace: bool = True
+    """Ask a timed point's requests once more, untimed and step by step: does acceptance change along an answer?"""
     replay: int = 16
     """Requests of a greedy chain that our own head code replays afterwards, to tell serving from training; 0 = none."""
 

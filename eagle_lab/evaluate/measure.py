@@ -142,7 +142,7 @@ def _run(work: Stage, launch: Launch, subject: Subject, prompts: Prompts, proof:
             check_counters(client, proof)
         client.flush()
         requests = suites.ask(client, tokenizer, prompts)
-        if timed and launch.spec.kind is not SpecKind.none:
+        if timed and prompts.settings.trace and launch.spec.kind is not SpecKind.none:
             requests = suites.traced(client, prompts, requests)
     row = {
         **describe(launch, subject, prompts, proof),

@@ -64,7 +64,7 @@ def drift(requests: list[dict[str, Any]]) -> intervals.Interval | None:
 
 
 def _seen(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [r for r in requests if r["correct_by_step"] is not None]
+    return [r for r in requests if r.get("correct_by_step") is not None]
 
 
 def _counts(stretches: Iterable[tuple[dict[str, Any], float, float]]) -> dict[str, list[float]]:

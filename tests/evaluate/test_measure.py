@@ -66,6 +66,21 @@ def test_warm_up_and_proof_come_before_the_flush_and_the_suite(server, suite, la
     assert server.calls[1] == ("counters", PROOF)
 
 
+def test_the_second_pass_can_be_left_out(server, suite, launch, tmp_path):
+    row = measure(launch, SUBJECT, load_suite(replace(suite, trace=False)), tmp_path).row
+    assert "trace" not in [c[0] for c in server.calls]
+    assert (row["by_position"], row["drift"], row["accept_length"]) == ([], None, 2.0)
+
+
+def test_an_untimed_point_is_asked_once_step_by_step_and_has_no_speed(server, suite, launch, tmp_path):
+    row = measure(launch, SUBJECT, load_suite(replace(suite, timed=False)), tmp_path).row
+    assert [c[0] for c in server.calls] == ["generate", "flush", "trace", "trace"], "warm-up, then two turns"
+    assert (row["accept_length"], row["drift"]) == (2.0, 0.0)
+    assert not [name for name in row if name.startswith(("tok_s", "ttft", "itl"))]
+    (served,) = server.launches
+    assert (served.alone, served.hidden_states) == (False, True)
+
+
 def test_the_baseline_is_one_token_per_step_and_knows_no_head(server, suite, launch, tmp_path):
     plain = replace(launch, spec=Spec(), head=None)
     row = measure(plain, SUBJECT, load_suite(suite), tmp_path).row

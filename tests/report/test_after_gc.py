@@ -14,6 +14,7 @@ from eagle_lab.config.stage import stage
 from eagle_lab.disk import inventory
 from eagle_lab.disk.garbage import garbage, remove
 from eagle_lab.disk.references import References
+from eagle_lab.evaluate import intervals
 from eagle_lab.report.write import report
 
 
@@ -33,12 +34,12 @@ def test_the_sweep_still_reports(tmp_path: Path, make: SimpleNamespace, monkeypa
     superseded = measured(tmp_path, "chain_9", sweep / "chain", monkeypatch)["measurement"]
     make.put(sweep / "none", [base])
     make.put(sweep / "chain", [base, row])
-    before = report(sweep).read_text()
+    before = report(sweep, intervals).read_text()
     found = inventory.outputs(tmp_path)
     items = garbage(found, References(found), tmp_path / "cache")
     assert [i.path.name for i in items] == [superseded]
     assert all(remove(item) for item in items)
-    assert report(sweep).read_text() == before
+    assert report(sweep, intervals).read_text() == before
     for spec in ("none", "chain_5"):
         with stage(tmp_path, "measurements", spec, {"spec": {"kind": spec}}) as work:
             assert work.reused
