@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eagle_lab.config.aux_layers import resolve
 from eagle_lab.config.digest import plain
-from eagle_lab.config.model_config import read_export
-from eagle_lab.config.provenance import versions
+from eagle_lab.config.model_config import read_export, read_head
+from eagle_lab.config.provenance import provenance, versions
 from eagle_lab.config.schema import Config
 from eagle_lab.config.stage import Stage, stage
 from eagle_lab.serve.pairing import check_target
+from eagle_lab.track.tracker import NOWHERE, Artifact, Tracker
 
 if TYPE_CHECKING:
-    from eagle_lab.data.dataset import Dataset
     from eagle_lab.evaluate.suites import Prompts
     from eagle_lab.target.locate import LocatedTarget
 
@@ -35,6 +35,8 @@ class ExportedHead:
     """Of its config.json and weights; names the head in every row."""
     aux_layers: list[int]
     """Canonical ids; empty when the head came from elsewhere and does not say."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Its export.json: what it was made for and from."""
 
 
 def outputs(config: Config) -> Path:
@@ -55,23 +57,19 @@ def load_prompts(config: Config) -> Prompts:
     return load_suite(located(config.suite, Path(config.paths.cache)))
 
 
-def dataset_stage(config: Config, target: LocatedTarget) -> Dataset:
+def train_stage(config: Config, track: Tracker = NOWHERE) -> Stage:
+    """The trained head's directory: manifest, head.safetensors, metrics.jsonl, checkpoints."""
     from eagle_lab.data.build import build
     from eagle_lab.data.dataset import load
-
-    return load(build(config, target, outputs(config)).path)
-
-
-def train_stage(config: Config) -> Stage:
-    """The trained head's directory: manifest, head.safetensors, metrics.jsonl, checkpoints."""
-    from eagle_lab.train.fit import check_settings
+    from eagle_lab.train.fit import check_settings, train_head
 
     target = locate_target(config)
     # all that can be refused is refused before the hours of generation
     check_target(target.path, target.architecture)
     resolve(config.aux, target.num_hidden_layers)
     check_settings(config)
-    dataset = dataset_stage(config, target)
+    built = build(config, target, outputs(config))
+    dataset = load(built.path)
     trainer = {k: v for k, v in plain(config.trainer).items() if k not in WATCHING}
     key: dict[str, Any] = {
         "format": TRAIN_FORMAT,
@@ -84,28 +82,56 @@ def train_stage(config: Config) -> Stage:
         **{name: plain(getattr(config, name)) for name in ("aux", "draft", "loss", "optim", "ops")},
     }
     with stage(outputs(config), "heads", target.name, key) as work:
+        track.link(target=target.digest, dataset=dataset.digest, training=work.digest)
         if work.manifest is None:
-            from eagle_lab.track.lightning import lightning_logger
-            from eagle_lab.train.fit import train_head
-
-            work.finish(train_head(config, target, dataset, work.path, lightning_logger(config, work.path)))
+            track.used(dataset_artifact(built, target.name))
+            work.finish(train_head(config, target, dataset, work.path, track))
+    assert work.manifest is not None
+    track.summary({f"held_out/{name}": value for name, value in work.manifest["metrics"].items()})
     return work
 
 
-def head_stage(config: Config) -> ExportedHead:
+def head_stage(config: Config, track: Tracker = NOWHERE) -> ExportedHead:
     """The exported and verified head that this config trains, or the one at `head`."""
     if config.head is not None:
-        return given_head(Path(config.head))
-    from eagle_lab.export.head_files import digest
+        head, tell = given_head(Path(config.head)), track.used
+    else:
+        from eagle_lab.export.head_files import digest
 
-    trained = train_stage(config)
-    assert trained.manifest is not None
-    target = locate_target(config)
-    key = {"format": EXPORT_FORMAT, "head": trained.digest, "sglang": versions().get("sglang")}
-    with stage(trained.path, "export", "sglang", key) as work:
-        if work.manifest is None:
-            work.finish(_export(trained, target, work.path))
-    return ExportedHead(work.path, digest(work.path), trained.manifest["aux_layers"])
+        trained = train_stage(config, track)
+        key = {"format": EXPORT_FORMAT, "head": trained.digest, "sglang": versions().get("sglang")}
+        with stage(trained.path, "export", "sglang", key) as work:
+            if work.manifest is None:
+                work.finish(_export(trained, locate_target(config), work.path))
+        assert trained.manifest is not None
+        head = ExportedHead(work.path, digest(work.path), trained.manifest["aux_layers"], read_export(work.path))
+        tell = track.used if work.reused else track.made
+    track.link(dataset=head.facts.get("dataset_digest"), training=head.facts.get("train_digest"), head=head.digest)
+    tell(head_artifact(head, config.target.name))
+    return head
+
+
+def dataset_artifact(built: Stage, target: str) -> Artifact:
+    """The manifest alone: it names the data by digests, and the data may be nobody else's business."""
+    assert built.manifest is not None
+    facts = {k: v for k, v in built.manifest.items() if isinstance(v, int | float | str)}
+    return Artifact("dataset", f"answers-{target}", built.digest, [built.path / "manifest.json"], facts)
+
+
+def head_artifact(head: ExportedHead, target: str) -> Artifact:
+    """What is served, with the digests of all that it was made from (null where its maker did not say)."""
+    from eagle_lab.export.head_files import weight_files
+
+    names = ("target_digest", "dataset_digest", "train_digest", "aux_layers", "git_sha")
+    served = read_head(head.path).get("eagle_config") or {}
+    metadata = {
+        **{name: head.facts.get(name) for name in names},
+        "sglang_aux_layers": served.get("eagle_aux_hidden_state_layer_ids"),
+        "export_digest": head.digest,
+    }
+    files = [head.path / "config.json", *weight_files(head.path)]
+    files += [file for file in [head.path / "export.json"] if file.exists()]
+    return Artifact("model", f"eagle3-{target}", head.digest, files, metadata)
 
 
 def _export(trained: Stage, target: LocatedTarget, out: Path) -> dict[str, Any]:
@@ -127,7 +153,9 @@ def _export(trained: Stage, target: LocatedTarget, out: Path) -> dict[str, Any]:
         "hidden_size": target.hidden_size,
         "vocab_size": target.vocab_size,
         "aux_layers": manifest["aux_layers"],
+        "dataset_digest": manifest["key"]["dataset"][0],
         "train_digest": trained.digest,
+        "git_sha": provenance()["git_sha"],
         "held_out_cumulative": [v for k, v in manifest["metrics"].items() if k.startswith("cumulative_")],
     }
     again = f"Remove {trained.path} to train it again."
@@ -142,4 +170,5 @@ def given_head(path: Path) -> ExportedHead:
     from eagle_lab.export.head_files import check, digest
 
     check(path)
-    return ExportedHead(path.resolve(), digest(path), read_export(path).get("aux_layers") or [])
+    facts = read_export(path)
+    return ExportedHead(path.resolve(), digest(path), facts.get("aux_layers") or [], facts)

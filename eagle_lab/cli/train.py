@@ -7,9 +7,11 @@ from pathlib import Path
 from eagle_lab.cli.show import head_table
 from eagle_lab.cli.stages import train_stage
 from eagle_lab.config.schema import Config
+from eagle_lab.track.tracker import tracker
 
 
 def run(config: Config, out: Path) -> int:
-    trained = train_stage(config)
+    with tracker(config, out, "train") as track:
+        trained = train_stage(config, track)
     head_table(trained)
     return 0

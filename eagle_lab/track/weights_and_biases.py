@@ -4,46 +4,93 @@ from __future__ import annotations
 
 import netrc
 import os
+import re
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from eagle_lab.config.content import content_digest
 from eagle_lab.config.digest import digest, plain
 from eagle_lab.config.schema import Config
+from eagle_lab.track.tracker import Artifact
 
 INIT_TIMEOUT_S = 30
 FINISH_TIMEOUT_S = 60
 """Uploads that take longer at the end are given up; `wandb sync` sends them from the run's directory."""
+FLUSH = {"x_transaction_log_flush_interval": 1.0}
+"""Seconds of records that a kill -9 loses (W&B's default is 15); wandb before 0.31 may not know the setting."""
 
 
 class WandbTracker:
     def __init__(self, run: Any) -> None:
         self.run = run
+        self.lineage: dict[str, Any] = {}
+        self.uses: list[Thread] = []
 
     def log(self, values: dict[str, float], step: int) -> None:
         self.run.log(values, step=step)
 
-    def log_row(self, row: dict[str, Any]) -> None:
-        scalars = {k: v for k, v in row.items() if isinstance(v, int | float | str) and v is not None}
-        prefix = f"{row['spec']}/" if row.get("spec") == "none" else ""
-        self.run.summary.update({prefix + k: v for k, v in scalars.items()})
+    def summary(self, values: dict[str, Any]) -> None:
+        self.run.summary.update(values)
+
+    def link(self, **digests: Any) -> None:
+        self.lineage |= {k: v for k, v in digests.items() if v is not None}
+        self.run.config.update({"lineage": self.lineage}, allow_val_change=True)
+
+    def made(self, artifact: Artifact) -> None:
+        self.run.log_artifact(_files(artifact), aliases=[artifact.digest])
+
+    def used(self, artifact: Artifact) -> None:
+        if self.run.offline or self.run.disabled:
+            return
+        # it hashes the files and waits for the server, which may never answer
+        use = Thread(target=self._use, args=(artifact,), daemon=True)
+        use.start()
+        self.uses.append(use)
+
+    def _use(self, artifact: Artifact) -> None:
+        try:
+            # given as files and not by name: a version that the server has is found by content, others are uploaded
+            self.run.use_artifact(_files(artifact), aliases=[artifact.digest])
+        except Exception as e:  # noqa: BLE001 - whatever the server says, the run goes on
+            print(f"wandb: {artifact.name}:{artifact.digest} is not recorded as an input: {e}", file=sys.stderr)  # noqa: T201
+
+    def settle(self) -> None:
+        """Waits for the inputs, but not for long."""
+        end = time.monotonic() + FINISH_TIMEOUT_S
+        for use in self.uses:
+            use.join(max(0.0, end - time.monotonic()))
+
+
+def _files(artifact: Artifact) -> Any:
+    import wandb
+
+    # characters and length that W&B takes
+    name = re.sub(r"[^A-Za-z0-9_.-]", "-", artifact.name)[:128]
+    made = wandb.Artifact(name, type=artifact.type, metadata=plain(artifact.metadata))
+    for file in artifact.files:
+        # a finished stage is never written again; the default would copy each file into the home directory
+        made.add_file(str(file.resolve()), policy="immutable")
+    return made
 
 
 @contextmanager
 def wandb_run(config: Config, out: Path, job_type: str) -> Iterator[WandbTracker]:
     """An open run. A sweep point (its directory has a status.json) is named by its directory, grouped by the sweep."""
-    run = start(config, out, job_type)
+    track = WandbTracker(start(config, out, job_type))
     code = 1
     try:
-        yield WandbTracker(run)
+        yield track
+        track.settle()
         code = 0
     finally:
-        run.finish(exit_code=code)
+        track.run.finish(exit_code=code)
 
 
 def start(config: Config, out: Path, job_type: str) -> Any:
@@ -79,14 +126,15 @@ def settings(config: Config, out: Path, job_type: str) -> dict[str, Any]:
         "job_type": job_type,
         "config": plain(config),
         "resume": "allow",
-        # a logger without a block of its own may have left one open; by default init would hand that one back
-        "reinit": "finish_previous",
+        # one that the calling program has open is not ours to write to, nor to finish
+        "reinit": "create_new",
         "settings": wandb.Settings(
             silent=True,
             console="off",
             init_timeout=INIT_TIMEOUT_S,
             login_timeout=INIT_TIMEOUT_S,
             finish_timeout=FINISH_TIMEOUT_S,
+            **{name: value for name, value in FLUSH.items() if name in wandb.Settings.model_fields},
         ),
     }
 

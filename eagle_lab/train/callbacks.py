@@ -11,16 +11,17 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback, RichProgressBar
 
 from eagle_lab.config.files import append_jsonl, read_jsonl, write_text
+from eagle_lab.track.tracker import Tracker
 
 
-class MetricsFile(Callback):
-    """Appends the logged metrics to a JSONL file every n steps, and after each held-out pass.
+class Metrics(Callback):
+    """Appends the logged metrics to a JSONL file every n steps, and after each held-out pass; tells the tracker.
 
     On resume, rows past the checkpoint's step are dropped: the file has each step once.
     """
 
-    def __init__(self, path: Path, every: int) -> None:
-        self.path, self.every = path, every
+    def __init__(self, path: Path, every: int, track: Tracker) -> None:
+        self.path, self.every, self.track = path, every, track
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self.path.exists():
@@ -39,6 +40,7 @@ class MetricsFile(Callback):
         values = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith(prefix)}
         if values:
             append_jsonl(self.path, {"step": trainer.global_step, **values})
+            self.track.log(values, step=trainer.global_step)
 
 
 class ProgressLines(Callback):

@@ -16,7 +16,6 @@ import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.loggers import Logger
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -35,7 +34,8 @@ from eagle_lab.draft.unroll import hits
 from eagle_lab.ops.dispatch import op_set
 from eagle_lab.target.locate import LocatedTarget
 from eagle_lab.target.model import TargetModel
-from eagle_lab.train.callbacks import MetricsFile, progress
+from eagle_lab.track.tracker import Tracker
+from eagle_lab.train.callbacks import Metrics, progress
 from eagle_lab.train.feed import Feed, supervised
 from eagle_lab.train.metrics import StepCounts
 from eagle_lab.train.module import HeadModule
@@ -46,9 +46,7 @@ HEAD_FILE = "head.safetensors"
 SAMPLE_FILE = "sample.safetensors"
 
 
-def train_head(
-    config: Config, located: LocatedTarget, dataset: Dataset, out: Path, logger: Logger | None
-) -> dict[str, Any]:
+def train_head(config: Config, located: LocatedTarget, dataset: Dataset, out: Path, track: Tracker) -> dict[str, Any]:
     """Trains (or takes up) the head in `out`, writes HEAD_FILE there and returns the manifest's facts."""
     L.seed_everything(config.seed, verbose=False)
     torch.set_num_threads(config.trainer.num_threads or os.cpu_count() or 1)
@@ -67,7 +65,7 @@ def train_head(
         config.seed,
     )
     module = HeadModule(head, target.lm_head_weight, config.loss, config.optim, len(schedule.steps)).to(device)
-    trained_tokens = fit(config, module, feed, dataset, schedule, out, logger) if schedule.steps else 0
+    trained_tokens = fit(config, module, feed, dataset, schedule, out, track) if schedule.steps else 0
     module.to(device)  # lightning leaves it on the CPU
     vocab = VocabMap(head.d2t.cpu().numpy(), head.t2d.cpu().numpy())
     facts = {
@@ -142,7 +140,7 @@ def build_head(
 
 
 def fit(
-    config: Config, module: HeadModule, feed: Feed, dataset: Dataset, schedule: Plan, out: Path, logger: Logger | None
+    config: Config, module: HeadModule, feed: Feed, dataset: Dataset, schedule: Plan, out: Path, track: Tracker
 ) -> int:
     """Runs Lightning from the last checkpoint, if there is one; returns the supervised positions trained on."""
     t = config.trainer
@@ -163,10 +161,9 @@ def fit(
         precision=t.precision,  # type: ignore[arg-type]
         max_epochs=1,  # all epochs are one list of steps: a resume then never depends on epoch bookkeeping
         gradient_clip_val=config.optim.grad_clip,
-        logger=logger or False,
-        callbacks=[saver, MetricsFile(out / "metrics.jsonl", t.log_every), progress()],
+        logger=False,
+        callbacks=[saver, Metrics(out / "metrics.jsonl", t.log_every, track), progress()],
         enable_progress_bar=sys.stderr.isatty(),
-        log_every_n_steps=t.log_every,
         val_check_interval=min(schedule.steps_per_epoch, len(schedule.steps)),
         num_sanity_val_steps=0,
         deterministic=t.deterministic and feed.device.type == "cpu",

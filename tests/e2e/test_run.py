@@ -21,9 +21,11 @@ from eagle_lab.disk.inventory import outputs
 from eagle_lab.report.diagnosis import alarm
 from tests.e2e.conftest import Lab
 from tests.promised import PROMISED_COLUMNS
+from tests.track.offline import offline_runs
+from tests.track.rows import assert_equals_the_point
 
 pytestmark = pytest.mark.server
-RUN = ("run", "experiment=demo_tiny")
+RUN = ("run", "experiment=demo_tiny", "track=wandb", "track.mode=offline")
 
 
 def manifests(lab: Lab) -> dict[Path, int]:
@@ -77,6 +79,35 @@ def test_the_table_has_one_row_per_spec_point(finished: Lab) -> None:
     assert 1 < low <= value <= high
     assert float(rows["none"]["accept_length"]) == 1
     assert rows["chain_5"]["baseline_tok_s"] == rows["none"]["tok_s"]
+
+
+def test_the_runs_that_wandb_recorded_equal_the_points(finished: Lab) -> None:
+    for spec in ("none", "chain_5"):
+        directory = point(finished, f"sweeps/demo_tiny/spec={spec}-*")
+        *killed, last = offline_runs(directory)
+        assert_equals_the_point(last, directory, "demo_tiny", "run")
+        assert all(run.exit_code is None and run.directory.name.endswith(last.id) for run in killed)
+    rows = read_jsonl(directory / "rows.jsonl")
+    export, head = (
+        json.loads(point(finished, f"heads/*/{f}").read_text()) for f in ("export/*/export.json", "manifest.json")
+    )
+    assert last.config["lineage"] == {
+        "target": rows[1]["target_digest"],
+        "dataset": head["key"]["dataset"][0],
+        "training": head["digest"],
+        "head": rows[1]["head_digest"],
+        "evaluation": {row["spec"]: row["fingerprint"] for row in rows},
+    }
+    # made once, by the launch that exported it
+    (made,) = [artifact for run in killed for artifact in run.artifacts]
+    assert (made["type"], made["name"]) == ("model", "eagle3-tiny")
+    assert made["aliases"] == [rows[1]["head_digest"], "latest"]
+    assert {k: export[k] for k in ("dataset_digest", "train_digest", "aux_layers", "git_sha")}.items() <= made[
+        "metadata"
+    ].items()
+    assert last.summary["held_out/replayed_accept_length"] == head["metrics"]["replayed_accept_length"]
+    steps = [line["_step"] for run in killed for line in run.history if "train/loss" in line]
+    assert steps, "the launches that trained have logged it"
 
 
 def test_no_file_is_left_half_written(finished: Lab) -> None:

@@ -3,8 +3,10 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,8 @@ from eagle_lab.config import load
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.paths import conf_dir
 from eagle_lab.track import weights_and_biases
-from eagle_lab.track.lightning import lightning_logger
-from eagle_lab.track.tracker import NullTracker, tracker
+from eagle_lab.track.tracker import Artifact, NullTracker, row_summary, tracker
+from tests.track.offline import offline_runs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,20 +29,53 @@ def config(tmp_path, *overrides):
         return load.load(compose("bench", [f"paths.outputs={tmp_path}", *overrides]))
 
 
-@pytest.fixture(autouse=True)
-def no_key(monkeypatch, tmp_path):
-    for name in [n for n in os.environ if n.startswith("WANDB_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+def say_everything(track):
+    head = Artifact("model", "eagle3-t", "0a", [Path(__file__)], {"layers": [1, 2]})
+    track.log({"loss": 1.0}, step=1)
+    track.summary({"tok_s": 3.0})
+    track.link(target="t", head=None)
+    track.made(head)
+    track.used(head)
 
 
 def test_none_is_a_null_object(tmp_path):
     with tracker(config(tmp_path, "track=none"), tmp_path / "out", "bench") as track:
         assert isinstance(track, NullTracker)
-        track.log({"loss": 1.0}, step=1)
-        track.log_row({"spec": "none"})
-    assert lightning_logger(config(tmp_path, "track=none"), tmp_path) is None
+        say_everything(track)
     assert not (tmp_path / "out").exists()
+
+
+def test_the_summary_of_rows():
+    row = {
+        "spec": "chain_2",
+        "tok_s": 3.5,
+        "head": None,
+        "probe": "0a",
+        "histogram": [4, 0, 2],
+        "survival": [0.5, 0.25],
+    }
+    row |= {
+        "survival": [0.5, 0.25],
+        "conditional": [0.5, None],
+        "aux_layers": [2, 4],
+        "prompts": {"a": [1, 2]},
+        "divergences": [],
+    }
+    assert row_summary([{"spec": "none", "tok_s": 7.0, "aux_layers": None, "histogram": []}, row]) == {
+        "none/spec": "none",
+        "none/tok_s": 7.0,
+        "spec": "chain_2",
+        "tok_s": 3.5,
+        "probe": "0a",
+        "histogram/0": 4,
+        "histogram/1": 0,
+        "histogram/2": 2,
+        "survival/1": 0.5,
+        "survival/2": 0.25,
+        "conditional/1": 0.5,
+        "aux_layers": [2, 4],
+    }
+    assert row_summary([{"spec": "none", "tok_s": 7.0}]) == {"spec": "none", "tok_s": 7.0}
 
 
 def test_the_id_follows_the_content_and_the_point(tmp_path):
@@ -84,30 +119,6 @@ def test_a_closed_port_is_not_reachable():
     assert not weights_and_biases._reachable("http://127.0.0.1:9")
 
 
-PROGRAM = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[2])
-from test_tracker import config
-from eagle_lab.config.files import write_json
-from eagle_lab.track.lightning import lightning_logger
-from eagle_lab.track.tracker import tracker
-out = Path(sys.argv[1])
-with tracker(config(out), out, "train") as track:
-    run = track.run
-    try:
-        logger = lightning_logger(config(out), out)
-        assert logger.experiment is run
-        logger.log_metrics({"loss": 2.0}, step=1)
-        track.log_row({"spec": "chain_5", "accept_length": 1.5, "histogram": [1, 2], "head": None})
-        track.log_row({"spec": "none", "accept_length": 1.0})
-        raise ZeroDivisionError("on purpose")
-    finally:
-        summary = {k: run.summary[k] for k in run.summary.keys()}
-        write_json(out / "seen.json", {"id": run.id, "offline": run.offline, "summary": summary})
-"""
-
-
 class FakeRun:
     def __init__(self):
         self.summary, self.codes = {}, []
@@ -121,29 +132,135 @@ def test_a_run_ends_as_its_block_does(tmp_path, monkeypatch, error, code):
     run = FakeRun()
     monkeypatch.setattr(weights_and_biases, "start", lambda *_: run)
     with contextlib.suppress(BaseException), tracker(config(tmp_path), tmp_path, "bench") as track:
-        track.log_row({"spec": "chain_5", "tok_s": 3.0})
+        track.summary({"spec": "chain_5", "tok_s": 3.0})
         if error:
             raise error
     assert run.codes == [code]
     assert run.summary == {"spec": "chain_5", "tok_s": 3.0}
 
 
-def test_offline_in_a_process_of_its_own_that_fails(tmp_path):
-    out = tmp_path / "out"
-    out.mkdir()
+PROGRAM = """
+import sys
+from pathlib import Path
+from hydra import compose, initialize_config_dir
+from eagle_lab.config import load
+from eagle_lab.config.paths import conf_dir
+from eagle_lab.sweep.child import run_point
+from eagle_lab.track.tracker import Artifact, tracker
+
+def body(config, out):
+    with tracker(config, out, "bench") as track:
+        (out / "head").write_text("weights")
+        track.log({"train/loss": 2.0}, step=7)
+        track.link(target="t1", head=None)
+        track.link(head="h1")
+        head = Artifact("model", "eagle3-a b", "0a1b", [Path(out.name) / "head"], {"layers": [1, 2], "sha": None})
+        track.made(head)
+        track.used(head)
+        track.summary({"accept_length": 1.5})
+        (out / "started").touch()
+        END
+
+run_point(Path(sys.argv[1]), lambda verb: body)
+"""
+
+
+def start(point, end, **variables):
+    load.register()
+    point.mkdir()
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        load.dump(load.load(compose("bench", ["name=grid"])), point / "config.yaml")
+    (point / "status.json").write_text(json.dumps({"state": "planned", "verb": "bench"}))
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.replace("END", end), point.name],
+        env={**os.environ, "PYTHONPATH": path, **variables},
+        cwd=point.parent,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_offline_in_a_process_of_its_own_that_fails(tmp_path):
     # a key, and a server that cannot be reached: it may not wait for it
-    env = {**os.environ, "PYTHONPATH": path, "WANDB_API_KEY": "0" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9"}
-    argv = [sys.executable, "-c", PROGRAM, str(out), str(Path(__file__).parent)]
-    done = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1
-    assert "ZeroDivisionError: on purpose" in done.stderr
-    assert "cannot be reached" in done.stderr
-    seen = json.loads((out / "seen.json").read_text())
-    assert seen["offline"]
-    assert seen["summary"]["accept_length"] == 1.5
-    assert seen["summary"]["none/accept_length"] == 1.0
-    assert seen["summary"]["loss"] == 2.0
-    (record,) = (out / "wandb").glob(f"offline-run-*/run-{seen['id']}.wandb")
-    assert record.stat().st_size > 0
+    child = start(tmp_path / "p", "1 / 0", WANDB_API_KEY="0" * 40, WANDB_BASE_URL="http://127.0.0.1:9")
+    _, errors = child.communicate(timeout=120)
+    assert child.returncode == 1
+    assert "ZeroDivisionError" in errors
+    assert "cannot be reached" in errors
+    (run,) = offline_runs(tmp_path)
+    assert run.directory.parent == tmp_path / "p/wandb"
+    assert (run.exit_code, run.name, run.group, run.job_type) == (1, "p", "grid", "bench")
+    assert run.history == [{"_step": 7, "train/loss": 2.0}]
+    assert run.summary == {"train/loss": 2.0, "accept_length": 1.5}
+    assert run.config["lineage"] == {"target": "t1", "head": "h1"}
+    assert run.artifacts == [
+        {
+            "type": "model",
+            "name": "eagle3-a-b",
+            "aliases": ["0a1b", "latest"],
+            "metadata": {"layers": [1, 2], "sha": None},
+            "files": {"head": str(tmp_path / "p/head")},
+        }
+    ]
     assert not (tmp_path / "wandb").exists()
+    assert not (tmp_path / "home/.local").exists(), "artifacts are not copied"
+
+
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["the process", "its group, W&B's service too"])
+def test_a_point_that_is_terminated_ends_its_run_as_failed(tmp_path, send):
+    child = start(tmp_path / "p", "import time; time.sleep(120)")
+    while not (tmp_path / "p/started").exists():
+        assert child.poll() is None, child.stderr.read()
+        time.sleep(0.1)
+    send(child.pid, signal.SIGTERM)
+    child.communicate(timeout=60)
+    (run,) = offline_runs(tmp_path)
+    assert run.exit_code == 1
+    assert run.summary["accept_length"] == 1.5
+    assert json.loads((tmp_path / "p/status.json").read_text())["state"] == "interrupted"
+
+
+class OnlineRun:
+    """Stands for a run with a server: what it is asked, and how the server takes it."""
+
+    offline = disabled = False
+
+    def __init__(self, answer):
+        self.answer, self.used, self.codes = answer, [], []
+
+    def use_artifact(self, artifact, aliases):
+        self.answer()
+        self.used.append((artifact.type, artifact.name, aliases))
+
+    def finish(self, exit_code):
+        self.codes.append(exit_code)
+
+
+def refuse():
+    raise RuntimeError("no such project")
+
+
+@pytest.mark.parametrize(
+    ("answer", "used"),
+    [(lambda: None, [("model", "eagle3-t", ["0a"])]), (refuse, []), (lambda: time.sleep(5), [])],
+    ids=["takes it", "refuses", "does not answer"],
+)
+def test_inputs_are_recorded_online_and_neither_stop_nor_stall_a_run(tmp_path, monkeypatch, capsys, answer, used):
+    run = OnlineRun(answer)
+    monkeypatch.setattr(weights_and_biases, "start", lambda *_: run)
+    monkeypatch.setattr(weights_and_biases, "FINISH_TIMEOUT_S", 1)
+    begun = time.monotonic()
+    with tracker(config(tmp_path), tmp_path, "bench") as track:
+        track.used(Artifact("model", "eagle3-t", "0a", [], {}))
+    assert time.monotonic() - begun < 4
+    assert (run.used, run.codes) == (used, [0])
+    assert ("eagle3-t:0a is not recorded as an input: no such project" in capsys.readouterr().err) == (answer is refuse)
+
+
+def test_a_disabled_run_takes_everything(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    with tracker(config(tmp_path), tmp_path / "out", "bench") as track:
+        say_everything(track)
+    assert offline_runs(tmp_path) == []

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import time
 from types import SimpleNamespace
 
 import pytest
 import torch
+import wandb
 from hydra import compose, initialize_config_dir
 from safetensors.torch import load_file
 
 from eagle_lab.config import load
 from eagle_lab.config.files import read_jsonl
 from eagle_lab.config.paths import conf_dir
+from eagle_lab.track.tracker import NOWHERE, tracker
 from eagle_lab.train import fit as fit_module
 from eagle_lab.train.fit import HEAD_FILE, newest, train_head
+from tests.track.offline import offline_runs
 from tests.train.conftest import EOS, HIDDEN, VOCAB, SmallTarget, dataset_of
 
 LOCATED = SimpleNamespace(
@@ -52,9 +56,9 @@ def small_target(monkeypatch):
     monkeypatch.setattr(fit_module, "TargetModel", lambda *_, **__: SmallTarget())
 
 
-def run(out, dataset, *overrides):
+def run(out, dataset, *overrides, track=NOWHERE):
     out.mkdir(exist_ok=True)
-    return train_head(config_of(*overrides), LOCATED, dataset, out, None)
+    return train_head(config_of(*overrides), LOCATED, dataset, out, track)
 
 
 def same(a, b):
@@ -71,16 +75,16 @@ def test_it_learns_the_targets_function(tmp_path):
     assert after["proxy_accept_length"] > before["proxy_accept_length"] + 0.1
 
 
-def test_a_killed_run_taken_up_equals_one_that_was_not(tmp_path, dataset, monkeypatch):
-    settings = ("trainer.max_epochs=4", "trainer.batch_size=4", "trainer.checkpoint_every=5")
-    whole = run(tmp_path / "whole", dataset, *settings)
+class Killed(BaseException):
+    pass
 
-    class Killed(BaseException):
-        pass
 
+@pytest.fixture
+def die_at(monkeypatch):
+    """Makes the process of training end at the n-th batch from now on."""
     build = fit_module.Feed.batch
 
-    def die_at(step):
+    def arm(step):
         calls = 0
 
         def batch(self, indices):
@@ -92,12 +96,18 @@ def test_a_killed_run_taken_up_equals_one_that_was_not(tmp_path, dataset, monkey
 
         monkeypatch.setattr(fit_module.Feed, "batch", batch)
 
+    return arm
+
+
+def test_a_killed_run_taken_up_equals_one_that_was_not(tmp_path, dataset, die_at):
+    settings = ("trainer.max_epochs=4", "trainer.batch_size=4", "trainer.checkpoint_every=5")
+    whole = run(tmp_path / "whole", dataset, *settings)
     for step in (9, 7):  # killed in step 9 after the checkpoint of step 5, then again
         die_at(step)
         with pytest.raises(Killed):
             run(tmp_path / "killed", dataset, *settings)
         assert newest(tmp_path / "killed" / "checkpoints") is not None
-    monkeypatch.setattr(fit_module.Feed, "batch", build)
+    die_at(0)
     resumed = run(tmp_path / "killed", dataset, *settings)
     assert same(tmp_path / "whole", tmp_path / "killed")
     assert resumed["metrics"] == whole["metrics"]
@@ -134,9 +144,6 @@ def test_a_torn_checkpoint_costs_its_own_steps_only(tmp_path, dataset, capsys, t
 def killed(out, dataset, *settings):
     """A run that dies in its twelfth step, after the checkpoints of the fifth and the tenth."""
 
-    class Killed(BaseException):
-        pass
-
     calls = itertools.count(1)
     build = fit_module.Feed.batch
 
@@ -149,6 +156,40 @@ def killed(out, dataset, *settings):
         patch.setattr(fit_module.Feed, "batch", batch)
         with pytest.raises(Killed):
             run(out, dataset, *settings)
+
+
+def test_a_run_taken_up_offline_is_a_second_directory_of_the_same_id_whose_steps_go_on(
+    tmp_path, dataset, die_at, monkeypatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    settings = ("trainer.max_epochs=4", "trainer.batch_size=4", "trainer.checkpoint_every=5", "trainer.log_every=1")
+    config, out = config_of(*settings, "track=wandb", "track.mode=offline"), tmp_path / "out"
+    die_at(9)
+    with pytest.raises(Killed), tracker(config, out, "train") as track:
+        run(out, dataset, *settings, track=track)
+    killed_at = read_jsonl(out / "metrics.jsonl")[-1]["step"]
+    time.sleep(1.1)  # W&B names directories by the second
+    die_at(0)
+    with tracker(config, out, "train") as track:
+        run(out, dataset, *settings, track=track)
+    wandb.teardown()  # else its service may still be writing
+    first, second = offline_runs(out)
+    assert first.id == second.id
+    assert (first.exit_code, second.exit_code) == (1, 0)
+    rows = read_jsonl(out / "metrics.jsonl")
+    first_steps, second_steps = ([line["_step"] for line in found.history] for found in (first, second))
+    assert 5 < killed_at < rows[-1]["step"]
+    assert first_steps == list(range(1, killed_at + 1))
+    assert second_steps == list(range(6, rows[-1]["step"] + 1)), "from the checkpoint of step 5"
+    # what both have logged is the same, and together they are the file on disk
+    logged = {line["_step"]: line for line in first.history}
+    assert all(logged.get(line["_step"], line) == line for line in second.history)
+    logged |= {line["_step"]: line for line in second.history}
+    on_disk: dict[int, dict[str, float]] = {}
+    for row in rows:
+        values = {k: v for k, v in row.items() if k != "step"}
+        on_disk.setdefault(row["step"], {"_step": row["step"]}).update(values)
+    assert logged == on_disk
 
 
 def test_another_seed_gives_another_head(tmp_path, dataset):
