@@ -23,7 +23,7 @@ from eagle_lab.track.tracker import Artifact
 INIT_TIMEOUT_S = 30
 FINISH_TIMEOUT_S = 60
 """Uploads that take longer at the end are given up; `wandb sync` sends them from the run's directory."""
-FLUSH = {"x_transaction_log_flush_interval": 1.0}
+FLUSH: dict[str, Any] = {"x_transaction_log_flush_interval": 1.0}
 """Seconds of records that a kill -9 loses (W&B's default is 15); wandb before 0.31 may not know the setting."""
 
 
