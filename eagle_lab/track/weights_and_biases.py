@@ -8,7 +8,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -32,19 +32,20 @@ class WandbTracker:
         self.run = run
         self.lineage: dict[str, Any] = {}
         self.uses: list[Thread] = []
+        self.lost = False
 
     def log(self, values: dict[str, float], step: int) -> None:
-        self.run.log(values, step=step)
+        self._tell(lambda: self.run.log(values, step=step))
 
     def summary(self, values: dict[str, Any]) -> None:
-        self.run.summary.update(values)
+        self._tell(lambda: self.run.summary.update(values))
 
     def link(self, **digests: Any) -> None:
         self.lineage |= {k: v for k, v in digests.items() if v is not None}
-        self.run.config.update({"lineage": self.lineage}, allow_val_change=True)
+        self._tell(lambda: self.run.config.update({"lineage": self.lineage}, allow_val_change=True))
 
     def made(self, artifact: Artifact) -> None:
-        self.run.log_artifact(_files(artifact), aliases=[artifact.digest])
+        self._tell(lambda: self.run.log_artifact(_files(artifact), aliases=[artifact.digest]))
 
     def used(self, artifact: Artifact) -> None:
         if self.run.offline or self.run.disabled:
@@ -66,6 +67,19 @@ class WandbTracker:
         end = time.monotonic() + FINISH_TIMEOUT_S
         for use in self.uses:
             use.join(max(0.0, end - time.monotonic()))
+
+    def finish(self, code: int) -> None:
+        self._tell(lambda: self.run.finish(exit_code=code))
+
+    def _tell(self, act: Callable[[], Any]) -> None:
+        """W&B works in a process of its own; when that one dies (memory, a full disk), the run goes on without it."""
+        if self.lost:
+            return
+        try:
+            act()
+        except Exception as e:  # noqa: BLE001 - OSErrors, its own errors, or what the next version raises
+            self.lost = True
+            print(f"wandb: {type(e).__name__}: {e}; from here on this run is on disk only", file=sys.stderr)  # noqa: T201
 
 
 def _files(artifact: Artifact) -> Any:
@@ -90,7 +104,7 @@ def wandb_run(config: Config, out: Path, job_type: str) -> Iterator[WandbTracker
         track.settle()
         code = 0
     finally:
-        track.run.finish(exit_code=code)
+        track.finish(code)
 
 
 def start(config: Config, out: Path, job_type: str) -> Any:
@@ -99,14 +113,13 @@ def start(config: Config, out: Path, job_type: str) -> Any:
 
     arguments = settings(config, out, job_type)
     (out / "wandb").mkdir(parents=True, exist_ok=True)
-    wanted = mode(config)
-    try:
-        return wandb.init(mode=wanted, **arguments)
-    except wandb.errors.Error as e:
-        if wanted == "offline":
-            raise
-        print(f"wandb: {e}; this run is recorded offline, under {out / 'wandb'}", file=sys.stderr)  # noqa: T201
-        return wandb.init(mode="offline", **arguments)
+    attempts = list(dict.fromkeys([mode(config), "offline"]))
+    for attempt in attempts:
+        try:
+            return wandb.init(mode=attempt, **arguments)
+        except (wandb.errors.Error, OSError) as e:
+            print(f"wandb, {attempt}: {e}", file=sys.stderr)  # noqa: T201
+    return wandb.init(mode="disabled", **arguments)
 
 
 def settings(config: Config, out: Path, job_type: str) -> dict[str, Any]:
