@@ -10,7 +10,10 @@ from typing import Any, Protocol
 
 from eagle_lab.config.schema import Config, TrackKind
 
-FIRST_POSITION = {"histogram": 0, "survival": 1, "conditional": 1}
+FIRST_POSITION = {
+    "histogram": 0,
+    **dict.fromkeys(("survival", "conditional", "proxy_survival", "replayed_survival"), 1),
+}
 """Columns of a row that are lists over draft positions, and the position of their first value."""
 
 

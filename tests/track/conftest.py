@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from eagle_lab.config.files import write_json
-from eagle_lab.export.sglang import LAYER_TENSORS
+from eagle_lab.export.head_files import LAYER_TENSORS
 
 FACTS = {
     "target_digest": "t" * 16,
@@ -30,7 +30,7 @@ def write_head(directory: Path) -> None:
     """The names of an EAGLE-3 head; its values are never served here."""
     directory.mkdir(exist_ok=True)
     eagle = {"eagle_aux_hidden_state_layer_ids": [1, 3, 4]}
-    config = {"architectures": ["LlamaForCausalLMEagle3"], "eagle_config": eagle, "vocab_size": 256}
+    config = {"architectures": ["LlamaForCausalLMEagle3"], "eagle_config": eagle, "vocab_size": 512, "hidden_size": 64}
     write_json(directory / "config.json", config)
     write_json(directory / "export.json", FACTS)
     names = [*LAYER_TENSORS, "fc.weight", "norm.weight", "lm_head.weight", "d2t"]

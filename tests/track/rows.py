@@ -31,8 +31,8 @@ def columns(row: dict[str, Any], prefix: str) -> dict[str, Any]:
     for name, value in row.items():
         if value is None or name in NOT_IN_THE_SUMMARY or value == []:
             continue
-        if name in ("histogram", "survival", "conditional"):
-            start = 0 if name == "histogram" else 1
+        if isinstance(value, list) and name != "aux_layers":
+            start = 0 if name == "histogram" else 1  # drafts are counted from 1
             for k in range(len(value)):
                 if value[k] is not None:
                     found[f"{prefix}{name}/{k + start}"] = value[k]

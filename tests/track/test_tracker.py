@@ -141,11 +141,12 @@ def test_a_run_ends_as_its_block_does(tmp_path, monkeypatch, error, code):
 
 PROGRAM = """
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from hydra import compose, initialize_config_dir
 from eagle_lab.config import load
 from eagle_lab.config.paths import conf_dir
-from eagle_lab.sweep.child import run_point
+from eagle_lab.sweep.child import run_job
 from eagle_lab.track.tracker import Artifact, tracker
 
 def body(config, out):
@@ -161,7 +162,7 @@ def body(config, out):
         (out / "started").touch()
         END
 
-run_point(Path(sys.argv[1]), lambda verb: body)
+sys.exit(run_job([Path(sys.argv[1])], lambda verb: body, nullcontext))
 """
 
 
@@ -187,7 +188,7 @@ def test_offline_in_a_process_of_its_own_that_fails(tmp_path):
     child = start(tmp_path / "p", "1 / 0", WANDB_API_KEY="0" * 40, WANDB_BASE_URL="http://127.0.0.1:9")
     _, errors = child.communicate(timeout=120)
     assert child.returncode == 1
-    assert "ZeroDivisionError" in errors
+    assert "ZeroDivisionError" in json.loads((tmp_path / "p/status.json").read_text())["error"]
     assert "cannot be reached" in errors
     (run,) = offline_runs(tmp_path)
     assert run.directory.parent == tmp_path / "p/wandb"
