@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import time
 from pathlib import Path
 
@@ -88,9 +89,7 @@ def test_the_runs_that_wandb_recorded_equal_the_points(finished: Lab) -> None:
         assert_equals_the_point(last, directory, "demo_tiny", "run")
         assert all(run.exit_code is None and run.directory.name.endswith(last.id) for run in killed)
     rows = read_jsonl(directory / "rows.jsonl")
-    export, head = (
-        json.loads(point(finished, f"heads/*/{f}").read_text()) for f in ("export/*/export.json", "manifest.json")
-    )
+    head = json.loads(point(finished, "heads/*/manifest.json").read_text())
     assert last.config["lineage"] == {
         "target": rows[1]["target_digest"],
         "dataset": head["key"]["dataset"][0],
@@ -98,16 +97,34 @@ def test_the_runs_that_wandb_recorded_equal_the_points(finished: Lab) -> None:
         "head": rows[1]["head_digest"],
         "evaluation": {row["spec"]: row["fingerprint"] for row in rows},
     }
-    # made once, by the launch that exported it
-    (made,) = [artifact for run in killed for artifact in run.artifacts]
-    assert (made["type"], made["name"]) == ("model", "eagle3-tiny")
-    assert made["aliases"] == [rows[1]["head_digest"], "latest"]
-    assert {k: export[k] for k in ("dataset_digest", "train_digest", "aux_layers", "git_sha")}.items() <= made[
-        "metadata"
-    ].items()
     assert last.summary["held_out/replayed_accept_length"] == head["metrics"]["replayed_accept_length"]
-    steps = [line["_step"] for run in killed for line in run.history if "train/loss" in line]
-    assert steps, "the launches that trained have logged it"
+    # what W&B had written by the time of a kill
+    on_disk = [row["step"] for row in read_jsonl(point(finished, "heads/*/metrics.jsonl")) if "train/loss" in row]
+    logged = {line["_step"] for run in killed for line in run.history if "train/loss" in line}
+    assert logged <= set(on_disk)
+
+
+def test_the_head_is_recorded_with_all_that_it_was_made_from(finished: Lab, tmp_path: Path) -> None:
+    """Exported once more, in a copy: the launch that exported it was killed before W&B had written anything."""
+    outputs = tmp_path / "outputs"
+    shutil.copytree(finished.outputs, outputs)
+    shutil.rmtree(next(outputs.glob("heads/*/export")))
+    code, text = finished.run("export", *RUN[1:], "hydra.mode=RUN", f"paths.outputs={outputs}")
+    assert code == 0, text
+    (run,) = offline_runs(outputs / "runs/export")
+    assert (run.job_type, run.exit_code) == ("export", 0)
+    (head,) = outputs.glob("heads/*/export/*")
+    facts = json.loads((head / "export.json").read_text())
+    (made,) = run.artifacts
+    assert (made["type"], made["name"]) == ("model", "eagle3-tiny")
+    assert made["aliases"] == sorted([given_head(head).digest, "latest"])
+    assert made["metadata"] == {
+        **{k: facts[k] for k in ("target_digest", "dataset_digest", "train_digest", "aux_layers", "git_sha")},
+        "sglang_aux_layers": [k - 1 for k in facts["aux_layers"]],
+        "export_digest": given_head(head).digest,
+    }
+    assert made["files"] == {n: str(head / n) for n in ("config.json", "model.safetensors", "export.json")}
+    assert run.config["lineage"]["training"] == facts["train_digest"]
 
 
 def test_no_file_is_left_half_written(finished: Lab) -> None:
