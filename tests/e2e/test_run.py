@@ -87,7 +87,7 @@ def test_the_runs_that_wandb_recorded_equal_the_points(finished: Lab) -> None:
         directory = point(finished, f"sweeps/demo_tiny/spec={spec}-*")
         *killed, last = offline_runs(directory)
         assert_equals_the_point(last, directory, "demo_tiny", "run")
-        assert all(run.exit_code is None and run.directory.name.endswith(last.id) for run in killed)
+        assert all(run.exit_code != 0 and run.directory.name.endswith(last.id) for run in killed)
     rows = read_jsonl(directory / "rows.jsonl")
     head = json.loads(point(finished, "heads/*/manifest.json").read_text())
     assert last.config["lineage"] == {
