@@ -10,7 +10,7 @@ from eagle_lab.config.digest import plain
 from eagle_lab.config.files import read_json, read_jsonl
 from tests.track.offline import OfflineRun
 
-NOT_IN_THE_SUMMARY = {"prompts", "provenance", "divergences"}
+NOT_IN_THE_SUMMARY = {"prompts", "provenance", "divergences", "categories", "by_position"}
 
 
 def assert_equals_the_point(run: OfflineRun, point: Path, group: str, job_type: str) -> None:
