@@ -36,6 +36,11 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield aside
         os.replace(aside, path)
+    except OSError as e:
+        # a full disk shows at a write, which does not know its file
+        if e.errno and e.filename is None:
+            e.filename = str(path)
+        raise
     finally:
         if aside.exists():
             aside.unlink()

@@ -65,11 +65,12 @@ def _merged(same: list[Row], statistics: Statistics) -> Row:
     prompts = {p: [sum(column) for column in zip(*counts, strict=True)] for p, counts in of_prompt}
     row = {**same[0], "seed": None, "seeds": [r["seed"] for r in same], "prompts": prompts}
     row["fingerprints"] = [r["fingerprint"] for r in same]
-    for name in ("accept_length", "tok_s"):
-        row[f"{name}_deviation"] = stdev(r[name] for r in same)
-    # as if the seeds had been asked one after the other
-    tokens = [sum(counts[2] for counts in r["prompts"].values()) for r in same]
-    row["tok_s"] = sum(tokens) / sum(n / r["tok_s"] for n, r in zip(tokens, same, strict=True))
+    row |= {"accept_length_deviation": stdev(r["accept_length"] for r in same), "tok_s_deviation": None}
+    if all(r["tok_s"] is not None for r in same):
+        row["tok_s_deviation"] = stdev(r["tok_s"] for r in same)
+        # as if the seeds had been asked one after the other
+        tokens = [sum(counts[2] for counts in r["prompts"].values()) for r in same]
+        row["tok_s"] = sum(tokens) / sum(n / r["tok_s"] for n, r in zip(tokens, same, strict=True))
     if row["spec"] != "none":
         length = statistics.accept_length(prompts)
         row |= {"accept_length": length.value, "accept_length_low": length.low, "accept_length_high": length.high}
@@ -81,7 +82,7 @@ def _merged(same: list[Row], statistics: Statistics) -> Row:
 
 def _against(row: Row, baseline: Row | None, statistics: Statistics) -> Row:
     """The pooled row with its speed-up over the baseline of the same seeds; without one there is no speed-up."""
-    if baseline is None:
+    if baseline is None or row["tok_s"] is None:
         return row | dict.fromkeys(SPEEDUP)
     ratio = statistics.speedup(row, baseline)
     base, own = baseline["tok_s"], row["tok_s"]

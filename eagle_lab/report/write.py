@@ -218,8 +218,10 @@ def _compared(points: list[Row], statistics: Statistics, limit: int) -> tuple[li
     cells = []
     pairs = _pairs([r for r in points if r["spec"] != "none"])
     for a, b in islice(pairs, limit):
-        length, speed = statistics.accept_length_difference(a["prompts"], b["prompts"]), statistics.speedup(a, b)
-        found = [f"{number(x.value)} ({interval(x.low, x.high)})" for x in (length, speed)]
+        timed = a["tok_s"] is not None and b["tok_s"] is not None
+        length = statistics.accept_length_difference(a["prompts"], b["prompts"])
+        speed = statistics.speedup(a, b) if timed else None
+        found = [f"{number(x.value)} ({interval(x.low, x.high)})" if x else "-" for x in (length, speed)]
         cells.append([link(name(a), a["fingerprint"]), link(name(b), b["fingerprint"]), *found])
     section = [markdown(["a", "b", "accept length, a - b", "tok/s, a / b"], cells)] if cells else []
     if next(pairs, None):

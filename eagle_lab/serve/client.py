@@ -9,20 +9,40 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
-from eagle_lab.config.errors import ServingFault
+from eagle_lab.config.errors import LabError, ServingFault
+from eagle_lab.config.files import check_fields
 
 FIRST_AND_LAST = 1 << 20
 """sampling_params.stream_interval: a message at token 1 and at the end (no answer is that long)."""
 
 RETRY_AFTER_S = (0.1, 0.4, 1.0, None)
 """A connection can break although the server is well: uvicorn closes idle ones after 5 s, and 256 opened at once were
-seen to be reset on a host with a short accept queue. The time lost counts into the request's own times."""
+seen to be reset on a host with a short accept queue. A proxy answers 502 to 504 while the server behind it is away. The
+time lost counts into the request's own times."""
+NOT_NOW = (502, 503, 504)
+UNREACHABLE = (httpx.HTTPError, httpx.InvalidURL)
+CALL_TIMEOUT_S = 60.0
+"""Of what is no generation."""
+DONE = "data: [DONE]"
+GARBAGE = (ValueError, RecursionError)
+"""What json raises."""
+
+COUNTERS = ("spec_verify_ct", "spec_num_correct_drafts", "spec_accepted_drafts")
+HISTOGRAMS = ("spec_correct_drafts_histogram", "spec_accept_histogram")
+ANSWER: dict[str, Any] = {"output_ids": list[int], "text": str, "meta_info": dict}
+META: dict[str, Any] = {
+    **{"prompt_tokens": int, "hidden_states": list | None},
+    # absent on a server that does not speculate, and under its other name
+    **dict.fromkeys(COUNTERS, int | None),
+    **dict.fromkeys(HISTOGRAMS, list[int] | None),
+}
 
 OnDone = Callable[[int, "Completion"], None]
 
@@ -66,19 +86,20 @@ class Client:
 
     def info(self) -> dict[str, Any]:
         """/server_info: the server's arguments, version and internal_states."""
-        try:
-            found = self._call("GET", "/server_info").json()
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise ServingFault(f"{self.base_url}/server_info: a JSON object is wanted. No SGLang server answers there.")
+        where, text = f"{self.base_url}/server_info", self._call("GET", "/server_info").text
+        found = _object(where, text)
+        _check(where, text, found, {"internal_states": list[dict] | None})
         return found
+
+    def check_health(self) -> None:
+        """ServingFault unless /health answers 200, by now or within moments."""
+        self._call("GET", "/health")
 
     def healthy(self) -> bool:
         """Whether /health answers 200 by now; the server generates a token for it (0.5 s or more)."""
         try:
             return httpx.get(f"{self.base_url}/health", timeout=30).status_code == 200
-        except httpx.HTTPError:
+        except UNREACHABLE:
             return False
 
     def flush(self) -> None:
@@ -122,11 +143,8 @@ class Client:
                 sampling["sampling_seed"] = seed[index] if isinstance(seed, list) else seed
             body = {"input_ids": ids, "sampling_params": sampling, "stream": True}
             bodies.append(body | ({"return_hidden_states": True} if return_hidden_states else {}))
-        self.waiting_since = time.time()
-        try:
+        with self._waiting():
             return asyncio.run(self._generate(bodies, concurrency, on_done))
-        finally:
-            self.waiting_since = None
 
     async def _generate(
         self, bodies: list[dict[str, Any]], concurrency: int, on_done: OnDone | None
@@ -155,45 +173,104 @@ class Client:
                 raise ServingFault(
                     f"{self.base_url}/generate: silent for server.request_timeout_s={self.timeout_s:g}.{self._why()}"
                 ) from e
-            except httpx.TransportError as e:
+            except (httpx.RequestError, httpx.HTTPStatusError) as e:
                 if pause is None:
-                    raise ServingFault(
-                        f"{self.base_url} stopped answering in a request ({type(e).__name__}).{self._why()}"
-                    ) from e
+                    raise ServingFault(f"{self._broken(e)}{self._why()}") from e
                 await asyncio.sleep(pause)
         ended = time.perf_counter()
-        answers = [json.loads(m.removeprefix("data: ")) for m in messages]
-        if first is None or "meta_info" not in answers[-1] or not answers[-1]["meta_info"].get("finish_reason"):
-            last = messages[-1][:300] if messages else "no data"
-            raise ServingFault(f"{self.base_url}/generate ended without an answer: {last}.{self._why()}")
-        return completion(answers, started, first - started, ended - started)
+        return completion(self._answers(messages), started, first - started, ended - started)
 
-    async def _stream(self, http: httpx.AsyncClient, body: dict[str, Any]) -> tuple[float | None, list[str]]:
+    async def _stream(self, http: httpx.AsyncClient, body: dict[str, Any]) -> tuple[float, list[str]]:
         """(time of the first message, all messages) of one request; each holds all that came before it."""
-        first, messages = None, []
+        first, messages = 0.0, []
         async with http.stream("POST", "/generate", json=body) as response:
             if response.status_code != 200:
-                raise ServingFault(self._refused("/generate", response.status_code, await response.aread()))
+                refused = self._refused("/generate", response.status_code, await response.aread())
+                if response.status_code in NOT_NOW:
+                    raise httpx.HTTPStatusError(refused, request=response.request, response=response)
+                raise ServingFault(refused)
             async for line in response.aiter_lines():
-                if line.startswith("data: {"):
+                if line and line != DONE:
                     first = first or time.perf_counter()
                     messages.append(line)
         return first, messages
 
+    def _answers(self, messages: list[str]) -> list[dict[str, Any]]:
+        """The messages of one /generate, if they are a whole answer; else a ServingFault that shows how one begins."""
+        where = f"{self.base_url}/generate"
+        answers = [_object(where, m.removeprefix("data: ")) for m in messages]
+        meta = answers[-1].get("meta_info") if answers else None
+        if not meta or (isinstance(meta, dict) and not meta.get("finish_reason")):
+            last = messages[-1][:300] if messages else "no data"
+            raise ServingFault(f"{where} ended without an answer: {last}.{self._why()}")
+        _check(where, messages[-1], answers[-1], {"meta_info": dict})
+        _check(where, messages[-1], meta, {"finish_reason": dict})
+        _check(where, messages[-1], meta["finish_reason"], {"type": str})
+        if meta["finish_reason"]["type"] == "abort":  # nothing else need be there
+            raise ServingFault(f"{where} was aborted by the server: {meta['finish_reason'].get('message', meta)}")
+        for text, answer in zip(messages, answers, strict=True):
+            _check(where, text, answer, ANSWER)
+        _check(where, messages[-1], meta, META)
+        return answers
+
+    def _broken(self, e: httpx.HTTPError) -> str:
+        if isinstance(e, httpx.HTTPStatusError):
+            return str(e)
+        cut = isinstance(e, httpx.RemoteProtocolError | httpx.DecodingError)
+        what = "sent an answer that was cut short or is no HTTP" if cut else "stopped answering in a request"
+        return f"{self.base_url}/generate {what} ({type(e).__name__}: {e})."
+
     def _call(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
-        try:
-            response = httpx.request(method, self.base_url + path, timeout=60, **kwargs)
-        except httpx.HTTPError as e:
-            raise ServingFault(f"{self.base_url}{path} does not answer ({type(e).__name__}).{self._why()}") from e
+        url = self.base_url + path
+        with self._waiting():
+            for pause in RETRY_AFTER_S:
+                try:
+                    response = httpx.request(method, url, timeout=CALL_TIMEOUT_S, **kwargs)
+                    if response.status_code not in NOT_NOW or pause is None:
+                        break
+                except httpx.ReadTimeout as e:
+                    raise ServingFault(f"{url} does not answer within {CALL_TIMEOUT_S:g} s.{self._why()}") from e
+                except UNREACHABLE as e:
+                    if pause is None:
+                        raise ServingFault(f"{url} does not answer ({type(e).__name__}: {e}).{self._why()}") from e
+                time.sleep(pause)
         if response.status_code != 200:
             raise ServingFault(self._refused(path, response.status_code, response.content))
         return response
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        self.waiting_since = time.time()
+        try:
+            yield
+        finally:
+            self.waiting_since = None
 
     def _refused(self, path: str, status: int, content: bytes) -> str:
         return f"{self.base_url}{path} answered {status}: {content[:500].decode(errors='replace').strip()}"
 
     def _why(self) -> str:
         return f" {self.explain()}" if self.explain else ""
+
+
+def _object(where: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except GARBAGE:
+        found = None
+    if not isinstance(found, dict):
+        raise ServingFault(
+            f"{where}: a JSON object is wanted, and this is not what SGLang answers: {text[:300]!r}. No SGLang server "
+            "answers there, or something in between garbles it."
+        )
+    return found
+
+
+def _check(where: str, text: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    try:
+        check_fields(found, wanted, where, f"This is not what SGLang answers: {text[:300]}")
+    except LabError as e:
+        raise ServingFault(str(e)) from e
 
 
 async def _all_or_first_error(workers: list[Awaitable[None]]) -> None:
@@ -211,17 +288,14 @@ def completion(answers: list[dict[str, Any]], started: float, first_token_s: flo
     """Reads the messages of one /generate; only the last has counters, whose names differ between SGLang versions."""
     answer = answers[-1]
     meta = answer["meta_info"]
-    finish = meta["finish_reason"]
-    if finish["type"] == "abort":
-        raise ServingFault(f"the server aborted a request: {finish.get('message', finish)}")
     return Completion(
         token_ids=list(answer["output_ids"]),
         text=answer["text"],
         prompt_tokens=meta["prompt_tokens"],
-        finish_reason=finish["type"],
-        verify_ct=meta.get("spec_verify_ct", 0),
-        correct_drafts=meta.get("spec_num_correct_drafts", meta.get("spec_accepted_drafts", 0)),
-        histogram=meta.get("spec_correct_drafts_histogram", meta.get("spec_accept_histogram", [])),
+        finish_reason=meta["finish_reason"]["type"],
+        verify_ct=meta.get("spec_verify_ct") or 0,
+        correct_drafts=meta.get("spec_num_correct_drafts") or meta.get("spec_accepted_drafts") or 0,
+        histogram=meta.get("spec_correct_drafts_histogram") or meta.get("spec_accept_histogram") or [],
         started=started,
         first_token_s=first_token_s,
         total_s=total_s,
@@ -232,7 +306,7 @@ def completion(answers: list[dict[str, Any]], started: float, first_token_s: flo
 
 def _width(states: list[Any]) -> int:
     """Of the first row: the prompt's rows come as one block, later ones singly."""
-    row = states[0]
-    while isinstance(row[0], list):
+    row = states
+    while row and isinstance(row[0], list):
         row = row[0]
     return len(row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -31,7 +32,12 @@ STOP_S = 1.0
 """After SIGTERM. SGLang looks at it every 5 s, drains what is running (nothing is) and kills its own tree, as we do
 then: waiting for it would cost 5 s per server and save nothing."""
 DYING_S = 2.0
-TAIL_LINES = 20
+TAIL_LINES, TAIL_BYTES = 20, 1 << 14
+FULL_BYTES = 1 << 16
+"""A disk with less room than this cannot take the next lines of a log."""
+LOG_BYTES, LOG_BYTES_PER_S = 1 << 26, 1 << 20
+"""A log may have so many bytes and so many more per second of its server's life. SGLang's start says less than 1 MB; a
+line per decoding step is 0.1 MB/s at 300 steps/s."""
 
 
 def check_machine(server: Server) -> None:
@@ -120,9 +126,8 @@ def serving(launch: Launch, log: Path, *, keep: bool = False) -> Iterator[Client
 def _started(launch: Launch, log: Path) -> Iterator[Client]:
     server = launch.server
     if server.kind is ServerKind.url:
-        client = Client(str(server.url), server.request_timeout_s)
-        if not client.healthy():
-            raise ServingFault(f"server.url={server.url}: /health does not answer 200. Start that server first.")
+        client = Client(str(server.url), server.request_timeout_s, lambda: "Is that server (server.url) up?")
+        client.check_health()
         check_running(client.info(), launch)
         yield client
         return
@@ -140,7 +145,7 @@ def _started(launch: Launch, log: Path) -> Iterator[Client]:
             client = Client(f"http://{server.host}:{port}", server.request_timeout_s)
             watch = Watch(client, process, log, server.stall_timeout_s)
             client.explain = watch.autopsy
-            _wait_healthy(client, process, server.start_timeout_s, log)
+            _wait_healthy(watch, port, server.start_timeout_s)
             yield client
         finally:
             if watch:
@@ -164,49 +169,55 @@ def device(kind: ServerKind, alone: bool) -> Iterator[None]:
 
 
 class Watch:
-    """Stops a server that is asked for an answer and says nothing in its log for `stall_s` seconds.
+    """Stops a server that hangs or floods its log.
 
-    SGLang logs every decode step here, so a silent log with requests in flight is a hang (a stopped process, a
-    deadlocked kernel), which HTTP alone would show only after request_timeout_s.
+    SGLang logs every decode step here, so a log that is silent for `stall_s` seconds with requests in flight is a hang
+    (a stopped process, a deadlocked kernel), which HTTP alone would show only after request_timeout_s.
     """
 
     def __init__(self, client: Client, process: subprocess.Popen[bytes], log: Path, stall_s: float) -> None:
         self.client, self.process, self.log, self.stall_s = client, process, log, stall_s
-        self.hung = False
+        self.verdict = ""
+        self.began = time.monotonic()
         self.end = threading.Event()
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
-        while not self.end.wait(min(1.0, self.stall_s / 4)):
-            since = self.client.waiting_since
-            if since is None:
-                continue
+        while not self.end.wait(min(POLL_S, self.stall_s / 4)):
             with suppress(OSError):
-                quiet = time.time() - max(since, self.log.stat().st_mtime)
-                if quiet > self.stall_s:
-                    self.hung = True
-                    stop(self.process)
-                    return
+                self.verdict = self._judge(self.log.stat())
+            if self.verdict:
+                stop(self.process)
+                return
+
+    def _judge(self, log: os.stat_result) -> str:
+        age = time.monotonic() - self.began
+        if log.st_size > LOG_BYTES + LOG_BYTES_PER_S * age:
+            return f"It floods its log ({log.st_size >> 20} MiB in {age:.0f} s), so it was stopped."
+        since = self.client.waiting_since
+        if since is not None and time.time() - max(since, log.st_mtime) > self.stall_s:
+            return (
+                f"It hung: no line in its log for server.stall_timeout_s={self.stall_s:g} with requests in flight, so "
+                "it was stopped."
+            )
+        return ""
 
     def autopsy(self) -> str:
         """`last_words` of a server that does not answer: its connections close a moment before its process ends."""
-        if self.hung:
-            return (
-                f"It hung: no line in its log for server.stall_timeout_s={self.stall_s:g} with requests in flight, so "
-                f"it was stopped. {last_words(None, self.log)}"
-            )
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(DYING_S)
-        return last_words(self.process.poll(), self.log)
+        if not self.verdict:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(DYING_S)
+        code = self.process.poll()
+        fate = "Its process still runs." if code is None else f"Its process ended with code {code}."
+        return f"{self.verdict or fate} {last_words(self.log)}"
 
 
 def start(launch: Launch, port: int, log: Path) -> subprocess.Popen[bytes]:
     """The server's warden, leader of the session and process group that the whole server lives in."""
     command = [sys.executable, "-I", "-S", str(WARDEN), str(os.getpid()), *argv(launch, port)]
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as out:
-        out.write(f"$ {command_line(launch, port)}\n".encode())
-        out.flush()
+    log.write_text(f"$ {command_line(launch, port)}\n", encoding="utf-8")
+    with log.open("ab") as out:
         return subprocess.Popen(
             command,
             env=environment(launch, os.environ),
@@ -250,25 +261,45 @@ def members(group: int) -> list[int]:
     return found
 
 
-def _wait_healthy(client: Client, process: subprocess.Popen[bytes], timeout_s: float, log: Path) -> None:
+def listens(group: int, port: int) -> bool:
+    """Whether a process of the group holds the listening socket of this port: others may answer there too."""
+    sockets = set()
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        for line in table.read_text().splitlines()[1:] if table.exists() else []:
+            # number local remote state queues timer retransmits uid timeout inode ...; 0A is LISTEN
+            words = line.split()
+            if words[3] == "0A" and int(words[1].rpartition(":")[2], 16) == port:
+                sockets.add(f"socket:[{words[9]}]")
+    for pid in members(group):
+        with suppress(OSError):
+            for fd in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(FileNotFoundError):  # closed since we looked
+                    if str(fd.readlink()) in sockets:
+                        return True
+    return False
+
+
+def _wait_healthy(watch: Watch, port: int, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
-    while not client.healthy():
-        if process.poll() is not None:
-            raise ServingFault(f"the server died at start. {last_words(process.returncode, log)}")
+    while not watch.client.healthy():
+        if watch.process.poll() is not None:
+            raise ServingFault(f"the server died at start. {watch.autopsy()}")
         if time.monotonic() > deadline:
             raise ServingFault(
-                f"the server was not healthy within server.start_timeout_s={timeout_s:g}. {last_words(None, log)}"
+                f"the server was not healthy within server.start_timeout_s={timeout_s:g}. {watch.autopsy()}"
             )
         time.sleep(POLL_S)
-    if process.poll() is not None:
-        raise ServingFault(f"{client.base_url} is answered by another process. {last_words(process.returncode, log)}")
+    if not listens(watch.process.pid, port):
+        raise ServingFault(f"{watch.client.base_url} is answered by another process. {watch.autopsy()}")
 
 
-def last_words(code: int | None, log: Path) -> str:
-    """What became of the process, and the end of its log."""
-    fate = "Its process still runs." if code is None else f"Its process ended with code {code}."
-    lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:] if log.exists() else []
-    return f"{fate} Last lines of {log}:\n" + "\n".join(f"  {line}" for line in lines)
+def last_words(log: Path) -> str:
+    """The end of a log, which may be huge, and whether its disk has room for more."""
+    with log.open("rb") as f:
+        f.seek(max(0, f.seek(0, os.SEEK_END) - TAIL_BYTES))
+        lines = f.read().decode(errors="replace").splitlines()[-TAIL_LINES:]
+    full = "No space left on device for its log. " if shutil.disk_usage(log.parent).free < FULL_BYTES else ""
+    return f"{full}Last lines of {log}:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def is_free(host: str, port: int) -> bool:

@@ -21,11 +21,13 @@ class Lab:
         self.outputs = folder / "outputs"
         root = Path(__file__).resolve().parents[2]
         self.environment = {**os.environ, "EAGLE_LAB_CACHE": str(folder / "cache"), "PYTHONPATH": str(root)}
+        self.before: tuple[str, ...] = ()
+        """Words before the command."""
         self.started: list[subprocess.Popen[str]] = []
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         child = subprocess.Popen(
-            [sys.executable, "-m", "eagle_lab", *arguments],
+            [*self.before, sys.executable, "-m", "eagle_lab", *arguments],
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,

@@ -308,3 +308,30 @@ def test_a_row_in_a_line(make):
         "chain_5: accept length 1.30 (1.20 to 1.40), 65.3 tok/s, speed-up 0.65 (0.60 to 0.70)"
     )
     assert line(make.baseline(108.0)) == "none: accept length 1, 108.0 tok/s, speed-up 1 (baseline)"
+
+
+SPEEDS = ("tok_s", "baseline_tok_s", "speedup", "speedup_low", "speedup_high", "break_even_accept_length")
+
+
+def untimed(*rows):
+    return [{k: v for k, v in row.items() if k not in SPEEDS} for row in rows]
+
+
+def test_an_untimed_sweep_is_reported_without_speed(make, tmp_path):
+    for tokens in (4, 6):
+        make.put(tmp_path / f"sweep/chain_{tokens}", untimed(make.baseline(), make.chain(tokens, 2.0, 30.0)))
+    text = report(tmp_path / "sweep", intervals).read_text()
+    (compared,) = [line for line in text.splitlines() if line.startswith("| [chain_6") and line.endswith("| - |")]
+    assert "0.00 (0.00 to 0.00)" in compared
+
+
+def test_untimed_seeds_are_pooled_without_speed(make, tmp_path):
+    for seed in (0, 1):
+        rows = [
+            {**row, "seed": seed, "temperature": 1.0, "fingerprint": row["fingerprint"][:-1] + str(seed)}
+            for row in untimed(make.baseline(), make.chain(4, 2.0 + seed, 30.0))
+        ]
+        make.put(tmp_path / f"sweep/seed_{seed}", rows)
+    text = report(tmp_path / "sweep", intervals).read_text()
+    (pooled,) = [line for line in text.splitlines() if line.startswith("| chain_4") and "0.707" in line]
+    assert pooled.endswith("| 0.707 | - | - |")

@@ -12,6 +12,7 @@ import pytest
 
 from eagle_lab.config.errors import ServingFault
 from eagle_lab.serve.client import Client, completion
+from eagle_lab.sweep.failures import kind
 
 
 def answer(ids: list[int], **meta) -> dict:
@@ -20,10 +21,12 @@ def answer(ids: list[int], **meta) -> dict:
 
 
 class Stub:
-    """`reply(body)` yields SSE payloads; what it was asked is kept."""
+    """`reply(body)` yields SSE payloads, bytes as they are; what it was asked is kept. refuse: statuses before that."""
 
     def __init__(self) -> None:
         self.asked: list[dict] = []
+        self.refuse: list[int] = []
+        self.pause_s = 0.0
         self.running = self.most = 0
         self.lock = threading.Lock()
         self.reply = lambda body: iter([answer([1]), answer([1, 2])])
@@ -41,13 +44,16 @@ class Stub:
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or "{}")
                 if not self.path.startswith("/generate"):
+                    time.sleep(stub.pause_s)
                     self._send(200, b"ok")
-                    return
+                    return None
                 with stub.lock:
                     stub.asked.append(body)
                     stub.running += 1
                     stub.most = max(stub.most, stub.running)
                 try:
+                    if stub.refuse:
+                        return self._send(0, b"no healthy upstream")
                     self._stream(stub.reply(body))
                 finally:
                     with stub.lock:
@@ -61,12 +67,13 @@ class Stub:
                     if payload is None:
                         self.connection.shutdown(socket.SHUT_RDWR)
                         return
-                    data = f"data: {json.dumps(payload)}\n\n".encode()
+                    data = payload if isinstance(payload, bytes) else f"data: {json.dumps(payload)}\n\n".encode()
                     self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
                     self.wfile.flush()
                 self.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
 
             def _send(self, status, content):
+                status = stub.refuse.pop() if stub.refuse else status
                 self.send_response(status)
                 self.send_header("content-length", str(len(content)))
                 self.end_headers()
@@ -181,14 +188,16 @@ def test_width_of_the_hidden_states(states):
     assert completion([answer([1], hidden_states=states)], 0.0, 0.1, 0.2).hidden_width == 6
 
 
-def test_an_aborted_request_is_a_fault():
-    with pytest.raises(ServingFault, match="too long"):
-        completion([answer([], finish_reason={"type": "abort", "message": "too long"})], 0.0, 0.1, 0.2)
+def test_an_aborted_request_is_a_fault(stub):
+    # as SGLang says it of a request that was still waiting: no prompt_tokens, no ids
+    stub.reply = lambda body: iter([{"text": "", "meta_info": {"finish_reason": {"type": "abort", "message": "why"}}}])
+    with pytest.raises(ServingFault, match="/generate was aborted by the server: why"):
+        stub.client().generate([[1]], max_new_tokens=1)
 
 
 def test_a_server_that_dies_midway(stub):
     stub.reply = lambda body: iter([answer([1], finish_reason=None), None])
-    with pytest.raises(ServingFault, match=r"stopped answering.*the log says so"):
+    with pytest.raises(ServingFault, match=r"was cut short .*\(RemoteProtocolError.*the log says so"):
         stub.client(explain=lambda: "the log says so").generate([[1]] * 4, max_new_tokens=2, concurrency=2)
 
 
@@ -207,6 +216,91 @@ def test_an_answer_that_does_not_end(stub, payloads):
     stub.reply = lambda body: iter(payloads)
     with pytest.raises(ServingFault, match="without an answer"):
         stub.client().generate([[1]], max_new_tokens=2)
+
+
+def changed(**fields) -> dict:
+    return {**answer([1]), **fields}
+
+
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        (
+            b'data: {"text": "brok\xff\n\n',
+            'a JSON object is wanted, and this is not what SGLang answers: \'{"text": "brok',
+        ),
+        (b"data: " + b"[" * 100_000 + b"\n\n", "a JSON object is wanted, and this is not what SGLang answers: '[[["),
+        (b"<html>Sign in</html>\n", "answers: '<html>Sign in</html>'. No SGLang server answers there"),
+        ([1], "a JSON object is wanted, and this is not what SGLang answers: '[1]'"),
+        (
+            {"meta_info": answer([1])["meta_info"]},
+            "no value for output_ids, text. This is not what SGLang answers: data: {",
+        ),
+        (changed(output_ids=["a"]), "output_ids=['a']: a list of whole numbers is wanted"),
+        (changed(meta_info=[1]), "meta_info=[1]: an object is wanted"),
+        (answer([1], finish_reason="stop"), "finish_reason='stop': an object is wanted"),
+        (answer([1], finish_reason={"matched": 2}), "no value for type"),
+        (answer([1], prompt_tokens=None), "prompt_tokens=None: a whole number is wanted"),
+        (answer([1], spec_verify_ct="3"), "spec_verify_ct='3': a whole number or null is wanted"),
+        (answer([1], spec_accept_histogram=[0.5]), "spec_accept_histogram=[0.5]: a list of whole numbers or null"),
+        (answer([1], hidden_states=1), "hidden_states=1: a list or null is wanted"),
+    ],
+)
+def test_what_sglang_does_not_answer(stub, payload, said):
+    stub.reply = lambda body: iter([payload])
+    client = stub.client()
+    with pytest.raises(ServingFault) as e:
+        client.generate([[1]], max_new_tokens=2)
+    assert str(e.value).startswith(f"{client.base_url}/generate: ")
+    assert said in str(e.value)
+    assert len(str(e.value)) < 1000
+    assert kind(str(e.value)) == "garbled answer"
+
+
+@pytest.mark.parametrize("states", [[[]], [[[]]], ["x"]])
+def test_hidden_states_of_no_width(states):
+    assert completion([answer([1], hidden_states=states)], 0.0, 0.1, 0.2).hidden_width in (0, 1)
+
+
+def test_a_server_that_is_away_for_moments(stub):
+    stub.refuse = [502, 503, 504]
+    assert stub.client().info()["version"] == "0"
+    stub.refuse = [502, 503, 504]
+    assert stub.client().generate([[1]], max_new_tokens=2)[0].token_ids == [1, 2]
+    assert not stub.refuse
+
+
+@pytest.mark.parametrize("call", [Client.info, Client.check_health, lambda c: c.generate([[1]], max_new_tokens=2)])
+def test_a_server_that_stays_away(stub, call):
+    stub.refuse = [503] * 100
+    with pytest.raises(ServingFault, match=" answered 503: ") as e:
+        call(stub.client())
+    assert kind(str(e.value)) == "unavailable"
+    assert len(stub.refuse) == 96
+
+
+def test_a_request_that_is_refused_is_not_repeated(stub):
+    stub.refuse = [400] * 9
+    with pytest.raises(ServingFault, match="/generate answered 400: no healthy upstream"):
+        stub.client().generate([[1]], max_new_tokens=2)
+    assert len(stub.refuse) == 8
+
+
+def test_an_address_that_is_none():
+    for url in ("http://[", "localhost:1", "gopher://127.0.0.1"):
+        assert not Client(url, 1).healthy()
+        with pytest.raises(ServingFault, match=r"/server_info does not answer"):
+            Client(url, 1).info()
+
+
+def test_a_server_that_stops_answering_between_requests(stub, monkeypatch):
+    monkeypatch.setattr("eagle_lab.serve.client.CALL_TIMEOUT_S", 0.3)
+    client = stub.client(explain=lambda: "It hung: says its watch.")
+    stub.pause_s = 1
+    with pytest.raises(ServingFault, match=r"/flush_cache does not answer within 0\.3 s\. It hung") as e:
+        client.flush()
+    assert kind(str(e.value)) == "hung"
+    assert client.waiting_since is None
 
 
 def test_an_exception_in_on_done_ends_it(stub):

@@ -120,7 +120,8 @@ def test_a_server_started_by_hand_with_eagle_is_caught(known, proof, tmp_path):
         )
     try:
         client = Client(f"http://127.0.0.1:{port}", 60)
-        process._wait_healthy(client, server, 300, log)
+        watch = process.Watch(client, server, log, 180)
+        process._wait_healthy(watch, port, 300)
         # SGLang serves it, and answers rightly. This head even drafts well without its fc (it only passes the first
         # state through), so no threshold on the accept length would notice
         done = client.generate([PROMPTS[0]], max_new_tokens=40, ignore_eos=True)[0]
@@ -135,6 +136,7 @@ def test_a_server_started_by_hand_with_eagle_is_caught(known, proof, tmp_path):
             check_width(width, WIDTH, 64, launch)
         with pytest.raises(ServingFault, match="drafts differently"):
             check_counters(client, proof)
+        watch.end.set()
     finally:
         process.stop(server)
 

@@ -12,13 +12,15 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from eagle_lab.config.errors import LabError, ServingFault
 from eagle_lab.config.schema import Server, ServerKind
 from eagle_lab.serve import process as process_module
-from eagle_lab.serve.process import PORTS, check_machine, free_port, is_free, members, serving, sharing
+from eagle_lab.serve.process import PORTS, check_machine, free_port, is_free, last_words, members, serving, sharing
+from eagle_lab.sweep.failures import kind
 from tests.fake_sglang import info_of
 
 # answers /health like SGLang; {behaviour} comes first. Its child and itself ignore SIGTERM, the child outlives it
@@ -200,8 +202,62 @@ def test_a_running_server_is_used_and_left_running(plain, fake, group, tmp_path)
             assert client.base_url == running.base_url
         assert running.healthy()
         assert not (tmp_path / "unused").exists()
-    with pytest.raises(ServingFault, match="does not answer 200"), serving(attached, tmp_path / "unused"):
+    with (
+        pytest.raises(ServingFault, match=r"/health does not answer \(ConnectError.*Is that server \(server.url\) up"),
+        serving(attached, tmp_path / "unused"),
+    ):
         pytest.fail("nobody is there")
+
+
+def test_a_port_that_another_server_takes_while_ours_starts(plain, fake, group, tmp_path, monkeypatch):
+    fake()
+    with serving(plain, tmp_path / "theirs") as theirs:
+        port = int(theirs.base_url.rpartition(":")[2])
+        # it was free when we looked
+        monkeypatch.setattr(process_module, "is_free", lambda host, port: True)
+        fake("time.sleep(600)")
+        ours = replace(plain, server=replace(plain.server, port=port))
+        with (
+            pytest.raises(ServingFault, match=rf":{port} is answered by another process\. Its process still runs"),
+            serving(ours, tmp_path / "ours"),
+        ):
+            pytest.fail("that is the other server")
+        assert [bool(members(g)) for g in group] == [True, False]
+        assert theirs.healthy()
+
+
+def test_a_server_that_floods_its_log_while_it_starts(plain, fake, group, tmp_path, monkeypatch):
+    monkeypatch.setattr(process_module, "LOG_BYTES", 1 << 20)
+    fake("while True: print('W' * 999)")
+    with (
+        pytest.raises(ServingFault, match=r"It floods its log \(\d+ MiB in \d+ s\), so it was stopped\.") as e,
+        serving(plain, tmp_path / "log"),
+    ):
+        pytest.fail("it never was healthy")
+    assert kind(str(e.value)) == "log flooded"
+    assert not members(group[0])
+
+
+def test_last_words_do_not_read_a_whole_log(tmp_path):
+    log = tmp_path / "server.log"
+    with log.open("wb") as f:
+        f.truncate(1 << 40)  # a hole: reading it would take an hour
+        f.seek(0, os.SEEK_END)
+        f.write(b"".join(b"line %d\n" % i for i in range(30)))
+    began = time.monotonic()
+    first, *lines = last_words(log).splitlines()
+    assert time.monotonic() - began < 5
+    assert first == f"Last lines of {log}:"
+    assert lines == [f"  line {i}" for i in range(10, 30)]
+    log.write_bytes(b"no end of line" * 10_000)
+    assert len(last_words(log)) < 20_000
+
+
+def test_last_words_say_that_the_disk_is_full(tmp_path, monkeypatch):
+    log = tmp_path / "server.log"
+    log.write_text("last\n")
+    monkeypatch.setattr(process_module.shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
+    assert kind(last_words(log)) == "disk full"
 
 
 PARENT = """

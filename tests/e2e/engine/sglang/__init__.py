@@ -1,0 +1,1 @@
+"""In SGLang's place, where only what happens around a server is tested."""
