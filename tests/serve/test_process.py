@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -326,8 +327,11 @@ def test_the_real_server_is_gone_after_kill_9_of_its_parent(known, tmp_path):
 
 @pytest.mark.server
 def test_the_real_server_that_cannot_start(known, tmp_path, group):
-    bad = replace(known, spec=replace(known.spec), server=replace(known.server, attention_backend="no_such_backend"))
-    with pytest.raises(ServingFault, match=r"(?s)died at start.*no_such_backend"), serving(bad, tmp_path / "log"):
+    target = tmp_path / "target"
+    shutil.copytree(known.target, target)
+    (target / "model.safetensors").unlink()
+    bad = replace(known, target=target)
+    with pytest.raises(ServingFault, match=r"(?s)died at start.*no.*weights"), serving(bad, tmp_path / "log"):
         pytest.fail("it never was healthy")
     assert not members(group[0])
 

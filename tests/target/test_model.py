@@ -10,7 +10,8 @@ import torch
 import transformers
 
 from eagle_lab.config.errors import LabError
-from eagle_lab.target.locate import LocatedTarget, read_config
+from eagle_lab.config.model_config import read_target
+from eagle_lab.target.locate import LocatedTarget
 from eagle_lab.target.model import TargetModel
 
 SIZES = {
@@ -49,7 +50,7 @@ def made(architecture: str, directory: Path, config: transformers.PretrainedConf
     """A small random model of any transformers class, as a located target."""
     torch.manual_seed(0)
     getattr(transformers, architecture)(config or config_of(architecture)).save_pretrained(directory)
-    return LocatedTarget(architecture, directory, "test", read_config(directory), "0" * 16)
+    return LocatedTarget(architecture, directory, "test", read_target(directory), "0" * 16)
 
 
 def check_against_hidden_states(located: LocatedTarget, layers: list[int]) -> None:
