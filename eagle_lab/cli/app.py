@@ -153,6 +153,8 @@ def _compose(verb: str, rest: list[str]) -> int:
         _check_machine(verb, config)
     if multirun:
         return _sweep(verb, out, composed)
+    if composed[0][1].dry_run:
+        raise LabError("dry_run=true belongs to a sweep: add --multirun and what it varies, or use `eagle-lab plan`.")
     return body(verb)(composed[0][1], out)
 
 

@@ -92,6 +92,8 @@ class Server:
             )
         if self.url is not None:
             check_url(self.url)
+        if not self.stall_timeout_s > 0:
+            raise LabError(f"server.stall_timeout_s={self.stall_timeout_s}: seconds above 0 are wanted.")
         self._check_device()
         if self.port is not None and not 1 <= self.port <= 55535:
             raise LabError(f"server.port={self.port}: SGLang also takes port + 10000, so 1..55535 is legal.")

@@ -86,6 +86,7 @@ def test_help_of_a_verb_lists_the_groups(tmp_path: Path) -> None:
         (["bench", "trainer.max_steps=many"], "many"),
         (["bench", "suite=jsonl"], "no value for suite.name"),
         (["bench", "spec=[unclosed"], "unclosed"),
+        (["plan", "dry_run=true"], "belongs to a sweep"),
         (["point", "/no/such/point"], "no planned sweep point"),
         (["point"], "no verb 'point'"),
         (["run", "experiment=nope"], "nope"),

@@ -26,6 +26,8 @@ from eagle_lab.config.explain import explain
         ("draft.head_dim=7", "even"),
         ("server.context_length=-5", "server.context_length=-5"),
         ("server.mem_fraction=9", "server.mem_fraction=9"),
+        ("server.stall_timeout_s=0", "server.stall_timeout_s=0.0: seconds above 0"),
+        ("server.stall_timeout_s=nan", "server.stall_timeout_s=nan"),
         ("server.dtype=floatx", "server.dtype=floatx"),
         ("suite.temperature=-1", "suite.temperature=-1"),
         ("suite.seed=-1", "suite.seed=-1: at least 0"),
