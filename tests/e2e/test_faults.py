@@ -298,7 +298,11 @@ MORE_SPOILT = [
 
 
 @pytest.mark.parametrize(
-    ("path", "spoil", "kind", "error"), [*SPOILT, *(pytest.param(*p, marks=pytest.mark.long) for p in MORE_SPOILT)]
+    ("path", "spoil", "kind", "error"),
+    [
+        pytest.param(*p, id=f"{p[0]} {p[1].__name__}", marks=[] if p in SPOILT else [pytest.mark.long])
+        for p in [*SPOILT, *MORE_SPOILT]
+    ],
 )
 def test_a_proxy_that_spoils_answers(
     setting: Setting, behind: str, path: str, spoil: Spoil, kind: str, error: str
