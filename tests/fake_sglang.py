@@ -32,6 +32,19 @@ def info_of(launch: Launch) -> dict[str, Any]:
 
 
 @contextmanager
+def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The base URL of an HTTP server on a free port, in a thread of this process."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
 def fake_sglang(info: Any) -> Iterator[str]:
     """The base URL of a server with this /server_info; every prompt is answered by t -> t + 1."""
 
@@ -54,14 +67,8 @@ def fake_sglang(info: Any) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(content)
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with listening(Handler) as url:
+        yield url
 
 
 def answer(body: dict[str, Any], steps: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eagle_lab.cli.show import in_sweep
+from eagle_lab.config.paths import in_sweep
 from eagle_lab.config.schema import Config, SpecKind
 from eagle_lab.track.tracker import Tracker, row_summary, tracker
 

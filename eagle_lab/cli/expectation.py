@@ -5,12 +5,12 @@ Here and not in a package, since it joins training code (train.feed, draft) with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eagle_lab.config.errors import LabError, ServingFault
-from eagle_lab.config.model_config import read_export
 from eagle_lab.config.rows import read_requests
 from eagle_lab.config.schema import Config, ServerKind, SpecKind
 from eagle_lab.config.stage import stage
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from eagle_lab.cli.stages import ExportedHead
     from eagle_lab.doctor.replay import Replayed
     from eagle_lab.target.locate import LocatedTarget
+    from eagle_lab.target.model import TargetModel
 
 FORMAT = 1
 
@@ -30,25 +31,37 @@ def add_expectations(
     if head is None or config.server.kind is ServerKind.url or config.suite.temperature > 0:
         return
     base, row = rows
+    # its weights are read once, and only where one of the two needs it
+    model = cache(lambda: target_model(config, target, head))
     measurements = Path(config.paths.outputs).resolve() / "measurements"
-    row |= _promised(config, head)
+    row |= _promised(head, config.spec.num_steps)
     # a head of another trainer does not say which layers it was trained with
     if config.suite.replay and config.spec.kind is SpecKind.chain and head.aux_layers:
-        row |= _replayed(config, target, head, row, measurements)
+        row |= _replayed(config, model, head, row, measurements)
     if config.server.kind is ServerKind.gpu and row.get("divergences"):
-        _check_ties(config, target, row, _requests(measurements, base))
+        _check_ties(config.server.dtype, model(), row, _requests(measurements, base))
 
 
-def _promised(config: Config, head: ExportedHead) -> dict[str, Any]:
+def target_model(config: Config, target: LocatedTarget, head: ExportedHead) -> TargetModel:
+    """In float32, on the GPU where the server was on one."""
+    import torch
+
+    from eagle_lab.target.model import TargetModel
+
+    gpu = config.server.kind is ServerKind.gpu and torch.cuda.is_available()
+    return TargetModel(target, head.aux_layers, device="cuda" if gpu else "cpu", dtype="float32")
+
+
+def _promised(head: ExportedHead, num_steps: int | None) -> dict[str, Any]:
     """The training proxy that the exporter wrote down, cut to the steps that are drafted."""
-    cumulative = (read_export(head.path).get("held_out_cumulative") or [])[: config.spec.num_steps]
+    cumulative = (head.facts.get("held_out_cumulative") or [])[:num_steps]
     if not cumulative:
         return {}
     return {"proxy_survival": cumulative, "proxy_accept_length": 1 + sum(cumulative)}
 
 
 def _replayed(
-    config: Config, target: LocatedTarget, head: ExportedHead, row: dict[str, Any], measurements: Path
+    config: Config, model: Callable[[], TargetModel], head: ExportedHead, row: dict[str, Any], measurements: Path
 ) -> dict[str, Any]:
     """Columns of the first `suite.replay` requests, served and replayed; a stage of its own, beside the measurement."""
     from eagle_lab.evaluate import intervals
@@ -57,7 +70,7 @@ def _replayed(
     with stage(measurements / row["measurement"], "replay", row["spec"], key) as work:
         if work.manifest is None:
             requests = _requests(measurements, row)
-            found = replay_requests(config, target, head, requests[: config.suite.replay])
+            found = replay_requests(config, model(), head, requests[: config.suite.replay])
             served, predicted = (_per_prompt(found, which) for which in ("served", "predicted"))
             difference = intervals.accept_length_difference(served, predicted)
             pooled = intervals.pooled_histogram(r.predicted for r in found)
@@ -103,42 +116,32 @@ def _coverage(head: ExportedHead, requests: list[dict[str, Any]]) -> float:
 
 
 def replay_requests(
-    config: Config, target: LocatedTarget, head: ExportedHead, requests: Sequence[dict[str, Any]]
+    config: Config, model: TargetModel, head: ExportedHead, requests: Sequence[dict[str, Any]]
 ) -> list[Replayed]:
     """The requests' acceptance histograms as our own head code predicts them, in float32."""
-    import torch
-
     from eagle_lab.doctor.replay import load_head, replay
-    from eagle_lab.target.model import TargetModel
     from eagle_lab.train.feed import document
 
     steps = config.spec.num_steps
     assert steps is not None
-    device = torch.device("cuda" if config.server.kind is ServerKind.gpu and torch.cuda.is_available() else "cpu")
-    model = TargetModel(target, head.aux_layers, device=device, dtype="float32")
     return replay(
         load_head(head.path, model.embed_weight),
         requests,
         steps,
-        lambda ids, start: document(model, ids, start, device),
+        lambda ids, start: document(model, ids, start, model.device),
         model.greedy,
     )
 
 
-def _check_ties(config: Config, target: LocatedTarget, row: dict[str, Any], baseline: list[dict[str, Any]]) -> None:
+def _check_ties(dtype: str, model: TargetModel, row: dict[str, Any], baseline: list[dict[str, Any]]) -> None:
     """Gives each divergence its `gap_ulps`; ServingFault for one that is no near tie of the target's best tokens."""
-    import torch
-
     from eagle_lab.doctor.near_ties import MOST_ULPS, gap_ulps
-    from eagle_lab.target.model import TargetModel
 
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = TargetModel(target, [], device=device, dtype="float32")
     asked = {(r["prompt"], r["turn"]): r for r in baseline}
     for at in row["divergences"]:
         request = asked[at["prompt"], at["turn"]]
         ids = [*request["prompt_ids"], *request["token_ids"][: at["position"]]]
-        at["gap_ulps"] = gap_ulps(model.next_logits(ids), at["expected"], at["found"], config.server.dtype)
+        at["gap_ulps"] = gap_ulps(model.next_logits(ids), at["expected"], at["found"], dtype)
     wrong = [at for at in row["divergences"] if at["gap_ulps"] > MOST_ULPS]
     if wrong:
         at = wrong[0]
@@ -146,7 +149,7 @@ def _check_ties(config: Config, target: LocatedTarget, row: dict[str, Any], base
             f"{row['spec']}: speculation changes greedy answers, and rounding does not explain it in {len(wrong)} of "
             f"{len(row['divergences'])} prompts. First: prompt {at['prompt']}, turn {at['turn'] + 1}, token "
             f"{at['position']}: plain decoding gives {at['expected']}, this server {at['found']}, {at['gap_ulps']:.1f} "
-            f"ulps of {config.server.dtype} below the target's best token ({MOST_ULPS} are rounding). Compare "
+            f"ulps of {dtype} below the target's best token ({MOST_ULPS} are rounding). Compare "
             f"measurements/{row['measurement']} (requests.jsonl) with the baseline's; a wrong verification, another "
             "target or a broken cache does this."
         )
@@ -158,7 +161,7 @@ def judge_replay(config: Config, target: LocatedTarget, head: ExportedHead, requ
 
     if not head.aux_layers:
         raise LabError(f"{head.path}: no export.json names its aux layers, so it cannot be replayed.")
-    found = replay_requests(config, target, head, requests)
+    found = replay_requests(config, target_model(config, target, head), head, requests)
     served, predicted = pooled_histogram(r.served for r in found), pooled_histogram(r.predicted for r in found)
     text = f"{sum(r.equal for r in found)} of {len(found)} requests equal; served {served}, replayed {predicted}"
     if config.server.kind is ServerKind.cpu and not all(r.equal for r in found):

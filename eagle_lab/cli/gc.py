@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eagle_lab.cli.listing import print_table, say, size
-from eagle_lab.config.errors import LabError
+from eagle_lab.cli.listing import print_table, size
 from eagle_lab.config.schema import Config
 from eagle_lab.disk import inventory
 from eagle_lab.disk.garbage import Item, garbage, remove
@@ -14,24 +13,22 @@ from eagle_lab.disk.references import References
 
 def run(config: Config, out: Path) -> int:
     del out  # it makes nothing
-    if config.remove and config.dry_run:
-        raise LabError("remove=true with dry_run=true: gc only lists anyway, unless remove=true. Drop one of them.")
     cache = Path(config.paths.cache)
     found = inventory.outputs(Path(config.paths.outputs))
     references = References(found)
     items = garbage(found, references, cache)
     for path in found.foreign:
-        say(f"not made by eagle-lab, left alone: {path}")
+        print(f"not made by eagle-lab, left alone: {path}")
     for reason in references.unknown:
-        say(f"no stage counts as unused now: {reason}")
+        print(f"no stage counts as unused now: {reason}")
     if not items:
-        say("nothing may go.")
+        print("nothing may go.")
         return 0
     rows = [[str(_within(item.path, found.root)), size(item.bytes), item.why] for item in items]
     print_table("may go", ["path", "frees", "why"], rows)
     freed = size(sum(item.bytes for item in items))
     if not config.remove:
-        say(f"{len(items)} would free {freed}. Nothing was removed; add remove=true to remove exactly these.")
+        print(f"{len(items)} would free {freed}. Nothing was removed; add remove=true to remove exactly these.")
         return 0
     return _remove(items)
 
@@ -42,8 +39,8 @@ def _remove(items: list[Item]) -> int:
         if remove(item):
             gone.append(item)
         else:
-            say(f"stays, since it is gone or in use by now: {item.path}")
-    say(f"removed {len(gone)} of {len(items)}, {size(sum(item.bytes for item in gone))}.")
+            print(f"stays, since it is gone or in use by now: {item.path}")
+    print(f"removed {len(gone)} of {len(items)}, {size(sum(item.bytes for item in gone))}.")
     return 0
 
 

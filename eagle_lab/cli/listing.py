@@ -28,10 +28,6 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
     console.print()
 
 
-def say(text: str) -> None:
-    Console().print(text, markup=False, highlight=False, soft_wrap=True)
-
-
 def size(number: float) -> str:
     units = ["B", "KiB", "MiB", "GiB", "TiB"]
     while number >= 1024 and len(units) > 1:

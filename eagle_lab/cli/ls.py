@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from eagle_lab.cli.listing import print_table, say, size, when
+from eagle_lab.cli.listing import print_table, size, when
 from eagle_lab.config.schema import Config
 from eagle_lab.disk import inventory
 from eagle_lab.disk.progress import progress
@@ -45,7 +45,7 @@ def _everything(root: Path, cache: Path) -> None:
         if lines:
             print_table(kind, ["name", "state", "size", "made", "used by"], lines)
     for path in found.foreign:
-        say(f"not made by eagle-lab: {path}")
+        print(f"not made by eagle-lab: {path}")
     totals = [[kind, str(len(lines)), size(sizes[kind])] for kind, lines in rows.items() if lines]
     totals.append(["all", str(sum(map(len, rows.values()))), size(sizes.total())])
     print_table("in all", ["kind", "how many", "size"], totals)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from eagle_lab.cli.bench import measured
 from eagle_lab.cli.report import write
-from eagle_lab.cli.show import head_table, in_sweep
+from eagle_lab.cli.show import head_table
 from eagle_lab.cli.stages import load_prompts, train_stage
+from eagle_lab.config.paths import in_sweep
 from eagle_lab.config.schema import Config, SpecKind
 from eagle_lab.track.tracker import tracker
 

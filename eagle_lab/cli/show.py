@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from rich.console import Console
 from rich.table import Table
 
 from eagle_lab.config.stage import Stage
-
-
-def in_sweep(out: Path) -> bool:
-    """Whether `out` is a sweep's point: it is told in a line, since the table of all points follows."""
-    return (out / "status.json").exists()
 
 
 def head_table(trained: Stage, brief: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Where the shipped configs and suites are, in a checkout and in an installed wheel; and what ~ stands for."""
+"""Where the shipped configs and suites are, in a checkout and in a wheel; what ~ and a sweep's directory are."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ def conf_dir() -> Path:
     """eagle_lab/conf in a wheel (mapped there by the build), conf/ beside the package in a checkout."""
     packaged = package_dir() / "conf"
     return packaged if packaged.is_dir() else package_dir().parent / "conf"
+
+
+def in_sweep(out: Path) -> bool:
+    """Whether a verb's directory is a sweep's point: the sweep names and groups it, and reports on all of them."""
+    return (out / "status.json").exists()
 
 
 def expanded(key: str, path: str) -> Path:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from eagle_lab.sweep import failures
-from eagle_lab.sweep.jobs import Estimate, Job, jobs, with_baselines
+from eagle_lab.sweep.jobs import Estimate, Job, jobs, with_baselines, work
 from eagle_lab.sweep.plan import is_done, plan
 from eagle_lab.sweep.points import Point
 from eagle_lab.sweep.status import set_status, status
@@ -79,7 +79,7 @@ class _Executor:
     def _may_start(self, job: Job) -> bool:
         if not self.running:
             return True
-        baseline_first = any(_is_baseline(j) != _is_baseline(job) for j in self.running.values())
+        baseline_first = any(j.plain != job.plain for j in self.running.values())
         alone = job.timed or any(j.timed for j in self.running.values())
         return not baseline_first and not alone and len(self.running) < self.side_by_side
 
@@ -101,7 +101,7 @@ class _Executor:
         for number, point in enumerate(job.points):
             found = status(point.directory)
             if found["state"] == "done":
-                self.estimate.add(number == 0, job.work / len(job.points), float(found.get("seconds", 0)))
+                self.estimate.add(number == 0, work(point), float(found.get("seconds", 0)))
                 continue
             if found["state"] == "planned" and number > 0:  # its process died before it came to this one
                 again.append(point)
@@ -129,10 +129,6 @@ class _Executor:
             for point in job.points:
                 if status(point.directory)["state"] not in ("done", "failed", "planned"):
                     set_status(point.directory, "interrupted")
-
-
-def _is_baseline(job: Job) -> bool:
-    return job.points[0].config.spec.kind.value == "none"
 
 
 def _clock(seconds: float) -> str:

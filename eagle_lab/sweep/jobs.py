@@ -31,6 +31,11 @@ class Job:
         return point.verb not in MEASURING or point.config.suite.timed
 
     @property
+    def plain(self) -> bool:
+        """Plain decoding: the baseline of others."""
+        return self.points[0].config.spec.kind is SpecKind.none
+
+    @property
     def work(self) -> float:
         return sum(work(p) for p in self.points)
 
@@ -69,7 +74,7 @@ def jobs(points: list[Point]) -> list[Job]:
     for point in points:
         groups.setdefault(_server(point), []).append(point)
     made = [Job(group) for group in groups.values()]
-    return sorted(made, key=lambda j: (j.points[0].config.spec.kind is not SpecKind.none, -j.work))
+    return sorted(made, key=lambda j: (not j.plain, -j.work))
 
 
 def _server(point: Point) -> str:

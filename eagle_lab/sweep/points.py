@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from eagle_lab.config.content import content_digest
@@ -20,7 +21,8 @@ class Point:
     baseline: bool = False
     """Not asked for, but needed: the plain decoding that other points are compared with."""
 
-    @property
+    # once: it looks at every file that the config names
+    @cached_property
     def digest(self) -> str:
         return content_digest(self.verb, self.config)
 

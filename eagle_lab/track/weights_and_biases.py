@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from eagle_lab.config.content import content_digest
 from eagle_lab.config.digest import digest, plain
+from eagle_lab.config.paths import in_sweep
 from eagle_lab.config.schema import Config
 from eagle_lab.track.tracker import Artifact
 
@@ -126,7 +127,7 @@ def settings(config: Config, out: Path, job_type: str) -> dict[str, Any]:
     """Arguments of wandb.init, but for the mode."""
     import wandb
 
-    point = (out / "status.json").exists()
+    point = in_sweep(out)
     name = out.name if point else config.name
     content = content_digest(job_type, config)
     return {

@@ -32,19 +32,20 @@ def divergence(found: int, expected: int) -> dict[str, Any]:
 
 def test_the_two_best_tokens_of_a_tie_pass_and_another_fails(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     config, target = tiny
-    answer = TargetModel(target, [], dtype="float32").greedy(PROMPT, 2)
+    model = TargetModel(target, [], dtype="float32")
+    answer = model.greedy(PROMPT, 2)
     baseline = [{"prompt": "p", "turn": 0, "prompt_ids": PROMPT, "token_ids": [*answer, 1, 2]}]
-    logits = TargetModel(target, [], dtype="float32").next_logits([*PROMPT, *answer])
+    logits = model.next_logits([*PROMPT, *answer])
     assert logits.shape == (target.vocab_size,)
     best, *_, worst = logits.argsort(descending=True).tolist()
 
     row = divergence(best, best)
-    expectation._check_ties(config, target, row, baseline)
+    expectation._check_ties(config.server.dtype, model, row, baseline)
     assert row["divergences"][0]["gap_ulps"] == 0
 
     wrong = divergence(worst, best)
     with pytest.raises(ServingFault, match=rf"chain_5: speculation .* 1 of 1 .* token 2: .* {best}, .* {worst}"):
-        expectation._check_ties(config, target, wrong, baseline)
+        expectation._check_ties(config.server.dtype, model, wrong, baseline)
     assert wrong["divergences"][0]["gap_ulps"] > 2
 
 
@@ -54,4 +55,4 @@ def test_an_end_where_the_other_goes_on_fails(tiny: Any) -> None:
     row = divergence(3, 3)
     row["divergences"][0]["expected"] = None
     with pytest.raises(ServingFault, match="gives None"):
-        expectation._check_ties(config, target, row, baseline)
+        expectation._check_ties(config.server.dtype, TargetModel(target, []), row, baseline)

@@ -90,7 +90,7 @@ def test_gc_says_what_it_does_not_judge(full: Any) -> None:
         (["ls", "results=/no/such/sweep"], "results=/no/such/sweep: no sweep is there"),
         (["gc", "--multirun", "seed=1,2"], "gc looks at all that there is, once: drop --multirun"),
         (["gc", "remove=perhaps"], "perhaps"),
-        (["gc", "remove=true", "dry_run=true"], "remove=true with dry_run=true"),
+        (["gc", "remove=true", "dry_run=true"], "dry_run=true belongs to a sweep"),
         (["ls"], "no such directory"),
         (["gc", "jobs=0"], "jobs=0"),
     ],

@@ -17,6 +17,7 @@ import pytest
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.sweep.status import status
+from tests.fake_sglang import listening
 
 POLL_S = 0.02
 FLOOD = 400 << 20
@@ -217,14 +218,8 @@ def proxy(behind: str, path: str, spoil: Spoil, hit: Callable[[], bool]) -> Iter
                 else:
                     answer(self, said.status_code, said.content)
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        thread = threading.Thread(target=http.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{http.server_address[1]}"
-        finally:
-            http.shutdown()
-            thread.join()
+    with listening(Handler) as url:
+        yield url
 
 
 def answer(http: BaseHTTPRequestHandler, status: int, content: bytes, more: int = 0, **headers: str) -> None:

@@ -17,7 +17,7 @@ from eagle_lab.config.stage import Stage
 def config(server, suite, launch, tmp_path, monkeypatch) -> Config:
     target = SimpleNamespace(name="tiny", digest="t" * 16, path=launch.target, hidden_size=64)
     monkeypatch.setattr(stages, "locate_target", lambda config: target)
-    head = SimpleNamespace(path=launch.head, digest="h" * 16, aux_layers=[2, 4, 5])
+    head = SimpleNamespace(path=launch.head, digest="h" * 16, aux_layers=[2, 4, 5], facts={})
     monkeypatch.setattr(stages, "head_stage", lambda config, track: head)
     metrics = {"accuracy_0": 0.5, "cumulative_0": 0.5, "acceptance_0": 0.5, "loss_0": 1.0}
     metrics |= {"proxy_accept_length": 1.5, "replayed_accept_length": 1.5}

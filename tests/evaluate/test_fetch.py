@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from eagle_lab.config.paths import conf_dir
 from eagle_lab.config.schema import Suite
 from eagle_lab.evaluate.fetch import located
 from eagle_lab.evaluate.suites import load_suite
+from tests.fake_sglang import listening
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "prompts"
 # rows of the shape of the published files
@@ -53,11 +53,8 @@ def site():
             self.end_headers()
             self.wfile.write(found or b"")
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=http.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{http.server_port}", content, asked
-    http.shutdown()
-    http.server_close()
+    with listening(Handler) as url:
+        yield url, content, asked
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,58 +18,9 @@ import pytest
 from eagle_lab.config.errors import LabError, ServingFault
 from eagle_lab.config.schema import Server, ServerKind
 from eagle_lab.serve import process as process_module
-from eagle_lab.serve.process import PORTS, check_machine, free_port, is_free, last_words, members, serving, sharing
+from eagle_lab.serve.process import PORTS, check_machine, free_port, is_free, last_words, members, serving
 from eagle_lab.sweep.failures import kind
-from tests.fake_sglang import info_of
-
-# answers /health like SGLang; {behaviour} comes first. Its child and itself ignore SIGTERM, the child outlives it
-FAKE = """
-import http.server, os, signal, subprocess, sys, time
-port = int(sys.argv[1])
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-child = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
-subprocess.Popen([sys.executable, "-c", child])
-print("loading weights", os.environ.get("SGLANG_SIMULATE_ACC_LEN", "unset"), flush=True)
-{behaviour}
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200); self.end_headers(); self.wfile.write({info!r})
-http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
-"""
-
-
-@pytest.fixture
-def fake(plain, monkeypatch, tmp_path):
-    """Puts a fake server with this behaviour in SGLang's place."""
-
-    def use(behaviour: str = "") -> None:
-        script = tmp_path / "fake.py"
-        script.write_text(FAKE.format(behaviour=behaviour, info=json.dumps(info_of(plain)).encode()))
-        monkeypatch.setattr(process_module, "argv", lambda launch, port: [sys.executable, str(script), str(port)])
-
-    return use
-
-
-@pytest.fixture
-def group(monkeypatch) -> list[int]:
-    """The process groups that were started."""
-    groups: list[int] = []
-    start = process_module.start
-
-    def recorded(*args):
-        found = start(*args)
-        groups.append(found.pid)
-        return found
-
-    monkeypatch.setattr(process_module, "start", recorded)
-    return groups
-
-
-def gone(pid: int, seconds: float = 20) -> bool:
-    deadline = time.monotonic() + seconds
-    while members(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not members(pid)
+from tests.serve.conftest import gone
 
 
 def test_a_server_lives_as_long_as_the_block(plain, fake, group, tmp_path):
@@ -334,105 +283,3 @@ def test_the_real_server_that_cannot_start(known, tmp_path, group):
     with pytest.raises(ServingFault, match=r"(?s)died at start.*no.*weights"), serving(bad, tmp_path / "log"):
         pytest.fail("it never was healthy")
     assert not members(group[0])
-
-
-def test_a_kept_server_serves_the_next_block_and_ends_with_the_sharing(plain, fake, group, tmp_path):
-    fake()
-    with sharing():
-        for name in ("a", "b"):
-            with serving(plain, tmp_path / name, keep=True) as client:
-                assert client.healthy()
-        assert len(group) == 1
-        assert (tmp_path / "b").read_text() == f"the server of {tmp_path / 'a'}, kept\n"
-        # another launch: the first server is gone before the second starts
-        with serving(replace(plain, hidden_states=True), tmp_path / "c", keep=True):
-            assert [bool(members(g)) for g in group] == [False, True]
-        with serving(plain, tmp_path / "d"):
-            assert [bool(members(g)) for g in group] == [False, False, True]
-        assert not members(group[2])
-    assert not any(members(g) for g in group)
-
-
-def test_without_sharing_nothing_is_kept(plain, fake, group, tmp_path):
-    fake()
-    with serving(plain, tmp_path / "a", keep=True):
-        pass
-    assert not members(group[0])
-
-
-def test_a_server_on_which_something_failed_is_not_kept(plain, fake, group, tmp_path):
-    fake()
-    with sharing():
-        with pytest.raises(KeyError), serving(plain, tmp_path / "a", keep=True):
-            raise KeyError
-        assert not members(group[0])
-        with serving(plain, tmp_path / "b", keep=True) as client:
-            assert client.healthy()
-        assert len(group) == 2
-
-
-def test_a_kept_server_that_died_is_started_anew(plain, fake, group, tmp_path):
-    fake()
-    with sharing():
-        with serving(plain, tmp_path / "a", keep=True):
-            pass
-        os.killpg(group[0], signal.SIGKILL)
-        assert gone(group[0])
-        with serving(plain, tmp_path / "b", keep=True) as client:
-            assert client.healthy()
-    assert len(group) == 2
-
-
-def test_a_server_that_hangs_midway_is_stopped_and_named(plain, fake, group, tmp_path):
-    # it answers /health, and takes a /generate request without ever answering it
-    fake("http.server.BaseHTTPRequestHandler.do_POST = lambda self: time.sleep(600)")
-    launch = replace(plain, server=replace(plain.server, stall_timeout_s=1.0))
-    began = time.monotonic()
-    with (
-        pytest.raises(ServingFault, match=r"It hung: no line in its log for server.stall_timeout_s=1 "),
-        serving(launch, tmp_path / "log") as client,
-    ):
-        client.generate([[1]], max_new_tokens=2)
-    assert time.monotonic() - began < 20
-    assert not members(group[0])
-
-
-def test_an_idle_server_does_not_hang(plain, fake, group, tmp_path):
-    fake()
-    launch = replace(plain, server=replace(plain.server, stall_timeout_s=0.2))
-    with serving(launch, tmp_path / "log") as client:
-        time.sleep(1)
-        assert client.healthy()
-
-
-def test_timed_servers_have_the_gpu_to_themselves(tmp_path, monkeypatch):
-    monkeypatch.setattr(process_module.tempfile, "gettempdir", lambda: str(tmp_path))
-    held = """
-import sys, tempfile
-from eagle_lab.config.schema import Server, ServerKind
-from eagle_lab.serve.process import device
-tempfile.gettempdir = lambda: sys.argv[1]
-with device(ServerKind.gpu, alone=False):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
-    other = subprocess.Popen(
-        [sys.executable, "-c", held, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert other.stdout.readline() == "held\n"
-        with process_module.device(ServerKind.gpu, alone=False):
-            pass  # two untimed ones side by side
-        entered = threading.Event()
-
-        def timed():
-            with process_module.device(ServerKind.gpu, alone=True):
-                entered.set()
-
-        thread = threading.Thread(target=timed)
-        thread.start()
-        assert not entered.wait(1)
-    finally:
-        other.communicate()
-    thread.join(20)
-    assert entered.is_set()
