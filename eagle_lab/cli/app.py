@@ -10,7 +10,6 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -108,6 +107,7 @@ def _compose(verb: str, rest: list[str]) -> int:
     from hydra.types import RunMode
     from omegaconf import DictConfig
 
+    from eagle_lab.cli.hydra_files import Tidy, remove_if_empty
     from eagle_lab.config import load
     from eagle_lab.config.errors import LabError
     from eagle_lab.config.paths import conf_dir
@@ -134,11 +134,18 @@ def _compose(verb: str, rest: list[str]) -> int:
     overrides = [a for a in rest if "=" in a and not a.startswith("-")]
     sys.argv = [f"eagle-lab {verb}", *(a for a in rest if a not in overrides), *overrides]
     shows = _only_shows(verb, sys.argv[1:])
-    hydra.main(config_path=str(conf_dir()), config_name=verb, version_base="1.3")(task)()
+    try:
+        hydra.main(config_path=str(conf_dir()), config_name=verb, version_base="1.3")(task)()
+    except ValueError as e:
+        if "Config group override" not in str(e):  # hydra's own, for suite=3: it has read a number
+            raise
+        numbers = [o for o in overrides if "." not in o.partition("=")[0]]
+        raise LabError(f"config: {', '.join(numbers)}: a group takes the name of an option, as in suite=smoke.") from e
+    finally:
+        Tidy.tidy()
     if refused:
         if verb not in LOOKING:
-            with suppress(OSError):
-                out.rmdir()
+            remove_if_empty(out)
         many = f"{len(refused)} point(s) of the sweep are illegal; nothing was started.\n" if multirun else ""
         raise LabError(many + "\n".join(refused))
     if shows:

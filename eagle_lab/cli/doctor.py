@@ -12,6 +12,7 @@ from rich.text import Text
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.model_config import read_export
+from eagle_lab.config.paths import expanded
 from eagle_lab.config.schema import Config, SpecKind
 from eagle_lab.doctor.checks import Skipped, Verdict, run_checks
 
@@ -31,7 +32,7 @@ def run(config: Config, out: Path) -> int:
     if config.spec.kind is not SpecKind.chain:
         raise LabError("doctor replays a chain of drafts: add spec=chain_5 (or another chain).")
     target = locate_target(config)
-    given = Path(config.head) if config.head is not None else head_stage(config).path
+    given = expanded("head", config.head) if config.head is not None else head_stage(config).path
     verdicts = run_checks(
         {
             "files": lambda: check(given),

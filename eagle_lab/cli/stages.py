@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from eagle_lab.config.aux_layers import resolve
 from eagle_lab.config.digest import plain
 from eagle_lab.config.model_config import read_export, read_head
+from eagle_lab.config.paths import expanded
 from eagle_lab.config.provenance import provenance, versions
 from eagle_lab.config.schema import Config
 from eagle_lab.config.stage import Stage, stage
@@ -94,7 +95,7 @@ def train_stage(config: Config, track: Tracker = NOWHERE) -> Stage:
 def head_stage(config: Config, track: Tracker = NOWHERE) -> ExportedHead:
     """The exported and verified head that this config trains, or the one at `head`."""
     if config.head is not None:
-        head, tell = given_head(Path(config.head)), track.used
+        head, tell = given_head(expanded("head", config.head)), track.used
     else:
         from eagle_lab.export.head_files import digest
 

@@ -13,6 +13,15 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from eagle_lab.config.schema import Config
 
+WORDS = (
+    (r"^Value .* is not a valid bool.*", "true or false is wanted"),
+    (r"^Value .* could not be converted to Integer", "a whole number is wanted"),
+    (r"^Value .* could not be converted to Float", "a number is wanted"),
+    (r"^[Ff]ield '(\S+)' is not Optional", "null is no value here"),
+    (r"^Invalid value .*, expected one of \[(.*)\]", r"one of \1 is wanted"),
+    (r"^Invalid value assigned: \w+ is not a ListConfig, list or tuple", "a list is wanted, [1,2] say"),
+    (r"^Cannot find primary config '([^']*)'.*", r"-cn \1: no such config. Name its folder too: -cd sweeps -cn \1"),
+)
 NAME_RULE = "A name takes letters a-z and A-Z, digits, '_', '.' and '-' only, no '.' or '-' first."
 
 
@@ -30,10 +39,18 @@ def explain(e: BaseException) -> str:
         # a key appended as Hydra advises would be refused by the schema
         text = re.split(r"To append to your|Config search path:|full_key:", str(at))[0]
         text = " ".join(line.strip() for line in text.splitlines() if line.strip())
+        text = _in_words(text.removeprefix("Error merging override "))
         if text and text not in texts:
             texts.append(text)
         at = at.__cause__
     return " / ".join(texts)
+
+
+def _in_words(text: str) -> str:
+    """OmegaConf's sentence about a value of the wrong type in ours; any other text as it is."""
+    for pattern, words in WORDS:
+        text = re.sub(pattern, words, text)
+    return text
 
 
 def did_you_mean(near: list[str]) -> str:

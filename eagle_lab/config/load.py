@@ -14,6 +14,7 @@ from eagle_lab.config import aux_layers
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.explain import NAME_RULE, explain
 from eagle_lab.config.files import write_text
+from eagle_lab.config.paths import expanded
 from eagle_lab.config.prompts import source_file, suite_file, suite_path
 from eagle_lab.config.schema import Config, OpsImpl, ServerKind, SpecKind, TargetKind
 
@@ -116,7 +117,9 @@ def check(c: Config) -> None:
 
 
 def _files(c: Config) -> None:
-    """Every prompt file that the config names is there: the suite's would be missed after the training only."""
+    """Every file that the config names is there: the suite's would be missed after the training only."""
+    if c.head is not None and not (expanded("head", c.head) / "config.json").is_file():
+        raise LabError(f"head={c.head}: no config.json is there. Give the directory of an exported head.")
     if c.suite.path or not c.suite.source:
         suite_path(c.suite.name, c.suite.path)
     for name in c.data.decontaminate:

@@ -30,7 +30,7 @@ REQUEST: dict[str, Any] = {
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a rows.jsonl, at least one. LabError with file and line for a row that no measurement has written."""
-    fix = f"`eagle-lab bench` did not write it so: remove {path.parent} and measure again."
+    fix = f"`eagle-lab bench` did not write it so. If {path.parent} is a measurement of ours, measure it again."
     rows = read_jsonl(path, ROW, fix)
     if not rows:
         raise LabError(f"{path}: no row in it. {fix}")

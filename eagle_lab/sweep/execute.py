@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from eagle_lab.config.stage import locked
 from eagle_lab.sweep import failures
 from eagle_lab.sweep.jobs import Estimate, Job, jobs, with_baselines, work
-from eagle_lab.sweep.plan import is_done, plan
+from eagle_lab.sweep.plan import check_plan, is_done, plan
 from eagle_lab.sweep.points import Point
 from eagle_lab.sweep.status import set_status, status
 
@@ -29,22 +30,29 @@ def execute(sweep: Path, points: list[Point]) -> list[Path]:
 
     A failed point does not keep the others from running; kinds of failure that pass are tried again (`failures`).
     Ctrl-C or SIGTERM stops the running points, which may clean up, and then the sweep, as a KeyboardInterrupt.
-    LabError when the directory holds another sweep (see `plan`).
+    LabError when the directory holds another sweep (see `check_plan`), also for a dry run. A second launch of a sweep
+    that runs waits for it.
     """
     config = points[0].config
     points = with_baselines(sweep, points)
     if config.dry_run:
-        _show(jobs(points))
+        check_plan(sweep, points, config.replan)
+        _show(jobs(points), config.jobs)
         return []
-    todo = plan(sweep, points, config.replan)
-    _Executor(jobs(todo), len(todo), config.jobs).run()
+    sweep.mkdir(parents=True, exist_ok=True)
+    with locked(sweep):
+        check_plan(sweep, points, config.replan)
+        todo = plan(sweep, points)
+        _Executor(jobs(todo), len(todo), config.jobs).run()
     failed = [p.directory for p in points if status(p.directory)["state"] != "done"]
     if failed:
         print(f"{len(failed)} of {len(points)} points failed; the same command runs them again.", file=sys.stderr)
     return failed
 
 
-def _show(planned: list[Job]) -> None:
+def _show(planned: list[Job], side_by_side: int) -> None:
+    if side_by_side > 1 and all(job.timed for job in planned):
+        print(f"jobs={side_by_side} changes nothing: every point is timed, so runs alone (suite.timed=false does not).")
     for number, job in enumerate(planned, 1):
         how = "alone" if job.timed else "side by side"
         print(f"job {number} of {len(planned)}, {how}:")

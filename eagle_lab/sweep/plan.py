@@ -9,30 +9,22 @@ from typing import Any
 from eagle_lab.config import load
 from eagle_lab.config.digest import digest
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.files import read_json, write_json
+from eagle_lab.config.files import check_fields, read_json, write_json
 from eagle_lab.config.provenance import code_digest, provenance
 from eagle_lab.sweep.points import Point
 from eagle_lab.sweep.status import set_status, status
 
+FILE = "plan.json"
+NO_PLAN = "That is no plan of a sweep: remove it, or give the sweep another name=..."
 
-def plan(sweep: Path, points: list[Point], replan: bool) -> list[Point]:
-    """Freezes every point's config, writes plan.json and returns the points that are not done.
 
-    LabError when the sweep was planned with other points or by other code, unless `replan`: then it is planned anew,
-    and what is done with the same content is kept.
-    """
-    file = sweep / "plan.json"
+def plan(sweep: Path, points: list[Point]) -> list[Point]:
+    """Freezes every point's config, writes plan.json and returns the points that are not done."""
     facts: dict[str, Any] = {
-        "digest": digest(sorted(p.digest for p in points)),
-        "code": code_digest(),
+        **_identity(points),
         "argv": [*sys.argv[0].split(), *sys.argv[1:]],
-        "points": [
-            {"point": p.directory.name, "verb": p.verb, "digest": p.digest, "baseline": p.baseline} for p in points
-        ],
         "provenance": provenance(),
     }
-    if file.exists() and not replan:
-        _check_same(file, read_json(file), facts)
     todo = []
     for point in points:
         if is_done(point):
@@ -43,7 +35,7 @@ def plan(sweep: Path, points: list[Point], replan: bool) -> list[Point]:
         set_status(point.directory, "planned", digest=point.digest, verb=point.verb)
         todo.append(point)
     sweep.mkdir(parents=True, exist_ok=True)
-    write_json(file, facts)
+    write_json(sweep / FILE, facts)
     return todo
 
 
@@ -52,9 +44,38 @@ def is_done(point: Point) -> bool:
     return was["state"] == "done" and was.get("digest") == point.digest
 
 
-def _check_same(file: Path, was: Any, now: dict[str, Any]) -> None:
-    if not isinstance(was, dict) or not isinstance(was.get("points"), list):
-        raise LabError(f"{file}: not a sweep's plan. Remove it, or give the sweep another name=.")
+def _identity(points: list[Point]) -> dict[str, Any]:
+    """What makes a sweep the same one when it is launched again."""
+    return {
+        "digest": digest(sorted(p.digest for p in points)),
+        "code": code_digest(),
+        "points": [
+            {"point": p.directory.name, "verb": p.verb, "digest": p.digest, "baseline": p.baseline} for p in points
+        ],
+    }
+
+
+def check_plan(sweep: Path, points: list[Point], replan: bool) -> None:
+    """LabError when the sweep was planned for another verb, or with other points or by other code unless `replan`.
+
+    `replan` plans it anew, and what is done with the same content is kept.
+    """
+    file, now = sweep / FILE, _identity(points)
+    if not file.exists():
+        return
+    was = read_json(file)
+    wanted = {"point": str, "verb": str, "digest": str}
+    check_fields(was, {"points": list[dict]}, str(file), NO_PLAN)
+    for point in was["points"]:
+        check_fields(point, wanted, str(file), NO_PLAN)
+    verbs, planned = ({p["verb"] for p in plan["points"]} for plan in (now, was))
+    if verbs.isdisjoint(planned):
+        raise LabError(
+            f"{sweep} holds a sweep of {' and '.join(sorted(planned))}, this is one of {' and '.join(sorted(verbs))}: "
+            "give it a name=... of its own."
+        )
+    if replan:
+        return
     differs = [what for what, key in (("other points", "digest"), ("other code", "code")) if was.get(key) != now[key]]
     if not differs:
         return
@@ -66,7 +87,7 @@ def _check_same(file: Path, was: Any, now: dict[str, Any]) -> None:
         if names
     )
     raise LabError(
-        f"{file.parent} was planned with {' and '.join(differs)}.{detail} Its results are not mixed with others': give "
+        f"{sweep} was planned with {' and '.join(differs)}.{detail} Its results are not mixed with others': give "
         "this sweep another name=..., or add replan=true to plan it anew (points of equal content that are done are "
         "kept, nothing is deleted)."
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from eagle_lab.config.content import content_digest
+from eagle_lab.config.content import NOT_CONTENT, content_digest
 from eagle_lab.config.schema import Config
 
 
@@ -48,7 +48,11 @@ def name_point(sweep: Path, verb: str, config: Config, label: str) -> Point:
 
 
 def readable(overrides: list[str]) -> str:
-    """Leaf keys and values, sorted, in characters that every file system and shell takes as they are."""
+    """Leaf keys and values of what decides numbers, sorted, in characters that every file system and shell takes."""
     pairs = (o.lstrip("+~").partition("=") for o in overrides)
-    leaves = sorted(f"{key.split('.')[-1].split('/')[-1]}={value}" for key, _, value in pairs if key != "experiment")
+    leaves = sorted(
+        f"{key.split('.')[-1].split('/')[-1]}={value}"
+        for key, _, value in pairs
+        if key.split(".")[0] not in ("experiment", *NOT_CONTENT)
+    )
     return re.sub(r"[^A-Za-z0-9=._-]+", "_", ",".join(leaves)).strip("_")[:60] or "point"

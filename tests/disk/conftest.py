@@ -95,7 +95,7 @@ class Lab:
         with initialize_config_dir(str(conf_dir()), version_base="1.3"):
             composed = [([o], load.load(compose("run", [*common, o]))) for o in overrides]
         points = name_points(self.root / "sweeps" / name, "run", composed)
-        plan(self.root / "sweeps" / name, points, replan=True)
+        plan(self.root / "sweeps" / name, points)
         return [p.directory for p in points]
 
     def finish(self, point: Path, *rows: dict[str, Any]) -> None:

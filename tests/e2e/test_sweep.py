@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import random
+import re
 import signal
 import time
 from pathlib import Path
@@ -63,34 +64,21 @@ def known(lab: Lab) -> list[str]:
     return ["target=known_acceptance", "draft=known_acceptance", f"head={head}", "server=cpu", *server, "track=none"]
 
 
-def test_points_of_a_spec_share_a_server_and_a_killed_sweep_equals_an_unkilled_one(lab: Lab, known: list[str]) -> None:
+def test_points_share_a_server_and_a_killed_sweep_equals_an_unkilled_one(lab: Lab, known: list[str]) -> None:
     grid = ["spec=none,chain_3", "suite.max_new_tokens=12,24", "suite.limit=6", "suite.concurrency=2"]
-    killed_equals_unkilled(lab, 1, "two_lengths", "bench", *known, "--multirun", *grid)
-    rows = summary(lab.folder / "whole", "two_lengths")
-    assert [(r["spec"], r["max_new_tokens"]) for r in rows] == [
-        ("none", "12"),
-        ("chain_3", "12"),
-        ("none", "24"),
-        ("chain_3", "24"),
-    ]
-    logs = sorted((lab.folder / "whole").glob("measurements/*/server.log"))
-    assert sum(log.read_text().startswith("the server of ") for log in logs) == 3, "one start per spec"
-    plan = json.loads((lab.folder / "whole/sweeps/two_lengths/plan.json").read_text())
-    assert len(plan["points"]) == 4
-
-
-def test_an_untimed_point_needs_one_server_for_proof_and_measurement(lab: Lab, known: list[str]) -> None:
-    grid = ["spec=chain_4", "suite.timed=false", "suite.max_new_tokens=12", "suite.limit=4"]
-    code, text = lab.run("bench", *known, "--multirun", *grid, "name=untimed", "paths.outputs=untimed")
-    assert code == 0, text
-    (proof,) = (lab.folder / "untimed").glob("probes/*/server.log")
-    (log,) = (lab.folder / "untimed").glob("measurements/chain_4-*/server.log")
-    assert log.read_text() == f"the server of {proof}, kept\n"
-    with (lab.folder / "untimed/sweeps/untimed/summary.csv").open() as f:
-        none, chain = csv.DictReader(f)
-    assert (none["spec"], chain["spec"]) == ("none", "chain_4"), "the baseline is added: greedy text is compared"
-    assert (chain["tok_s"], chain["speedup"], chain["differing_prompts"]) == ("", "", "0")
-    assert chain["captured_width"] == "192"
+    killed_equals_unkilled(lab, 1, "two", "bench", *known, "--multirun", *grid, "suite.timed=false")
+    outputs = lab.folder / "whole"
+    with (outputs / "sweeps/two/summary.csv").open() as f:
+        rows = list(csv.DictReader(f))
+    grid_rows = [("none", "12"), ("chain_3", "12"), ("none", "24"), ("chain_3", "24")]
+    assert [(r["spec"], r["max_new_tokens"]) for r in rows] == grid_rows
+    for chain in rows[1::2]:
+        assert (chain["tok_s"], chain["speedup"], chain["differing_prompts"]) == ("", "", "0")
+        assert chain["captured_width"] == "192"
+    logs = sorted(outputs.glob("measurements/*/server.log"))
+    kept = [log for log in logs if re.fullmatch(r"the server of .*, kept\n", log.read_text())]
+    assert len(logs) - len(kept) == 1, "plain decoding starts one server, the proof another that measures too"
+    assert len(json.loads((outputs / "sweeps/two/plan.json").read_text())["points"]) == 4
 
 
 @pytest.mark.long

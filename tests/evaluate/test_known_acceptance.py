@@ -77,6 +77,7 @@ def test_tree(point):
     check(measure(tree, subject, prompts, root))
 
 
+@pytest.mark.long  # a server per seed
 def test_a_seed_decides_what_is_sampled(point):
     launch, subject, prompts, root = point
     plain = replace(launch, spec=Spec(), head=None)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def command(outputs: Path, heads: str) -> list[str]:
-    overrides = [f"head={heads}", "name=sweep", f"paths.outputs={outputs}", "target=tiny", "track=none"]
+    overrides = [f"target.name={heads}", "name=sweep", f"paths.outputs={outputs}", "target=tiny", "track=none"]
     # the tiny vocabulary is smaller than the default draft vocab
     return [sys.executable, "-m", "eagle_lab", "plan", "--multirun", "draft.vocab_size=256", *overrides]
 
@@ -33,7 +33,7 @@ def launch(outputs: Path, heads: str) -> subprocess.CompletedProcess:
 
 
 def point(outputs: Path, head: str) -> Path:
-    (found,) = (outputs / "plans/sweep").glob(f"*head={head}*")
+    (found,) = (outputs / "plans/sweep").glob(f"*name={head}*")
     return found
 
 
@@ -141,6 +141,25 @@ def test_a_killed_point_fails_and_the_sweep_goes_on(tmp_path):
     assert state(tmp_path, "slow")["state"] == "failed"
     assert "SIGKILL" in state(tmp_path, "slow")["error"]
     assert state(tmp_path, "ok")["state"] == "done"
+
+
+def test_a_second_launch_waits_for_the_first_and_disturbs_nothing(tmp_path):
+    first = subprocess.Popen(command(tmp_path, "slow"), env=environment())
+    child = wait_for(lambda: (point(tmp_path, "slow") / "started").read_text())
+    second = subprocess.Popen(command(tmp_path, "slow"), env=environment(), stderr=subprocess.PIPE, text=True)
+    try:
+        assert second.stderr
+        assert "waiting for another process" in second.stderr.readline()
+        assert state(tmp_path, "slow")["state"] == "running"
+        (tmp_path / "mended").touch()
+        os.kill(int(child), signal.SIGKILL)
+        assert first.wait(60) == 1
+        assert second.wait(60) == 0
+        assert state(tmp_path, "slow")["state"] == "done"
+    finally:
+        for sweep in (first, second):
+            sweep.kill()
+            sweep.communicate()
 
 
 def test_a_status_left_at_running_is_not_done(tmp_path):

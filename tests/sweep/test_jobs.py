@@ -20,7 +20,9 @@ def test_points_that_differ_in_the_suite_only_share_a_server(points: Points) -> 
     assert labels(jobs(made)) == [["chain2"] * 4, ["chain5"] * 4]
 
 
-@pytest.mark.parametrize("other", ["server.context_length=512", "head=/heads/b", "spec=chain_2", "suite.timed=false"])
+@pytest.mark.parametrize(
+    "other", ["server.context_length=512", "head=${oc.env:HEADS}/b", "spec=chain_2", "suite.timed=false"]
+)
 def test_what_needs_another_server_is_another_job(points: Points, other: str) -> None:
     made = points("bench", ["spec=chain_5", "suite.concurrency=2"], ["spec=chain_5", other])
     assert len(jobs(made)) == 2

@@ -42,7 +42,8 @@ def test_names_and_places_are_no_content(tmp_path: Path, override: str) -> None:
     assert named(tmp_path, [override])[0].rsplit("-", 1)[1] == named(tmp_path, [])[0].rsplit("-", 1)[1]
 
 
-@pytest.mark.parametrize("override", ["seed=2", "spec=chain_5", "head=/heads/a"])
+@pytest.mark.usefixtures("heads")
+@pytest.mark.parametrize("override", ["seed=2", "spec=chain_5", "head=${oc.env:HEADS}/a"])
 def test_content_changes_the_digest(tmp_path: Path, override: str) -> None:
     assert named(tmp_path, [override])[0].rsplit("-", 1)[1] != named(tmp_path, [])[0].rsplit("-", 1)[1]
 
@@ -51,4 +52,5 @@ def test_readable_is_safe_and_short() -> None:
     text = readable(["spec=chain_5", "optim.optimizer.lr=1e-3", "aux=explicit", "aux.layers=[2,15,27]"])
     assert text == "aux=explicit_layers=_2_15_27_lr=1e-3_spec=chain_5"
     assert readable([]) == "point"
+    assert readable(["name=mine", "dry_run=true", "paths.outputs=/o", "+jobs=2", "seed=1"]) == "seed=1"
     assert len(readable([f"head=/{'x' * 500}"])) <= 60

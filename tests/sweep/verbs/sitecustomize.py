@@ -1,4 +1,4 @@
-"""On PYTHONPATH of the sweep tests' processes: a `plan` verb that does what the point's `head` says."""
+"""On PYTHONPATH of the sweep tests' processes: a `plan` verb that does what the point's `target.name` says."""
 
 import os
 import signal
@@ -14,17 +14,17 @@ def run(config, out):
     with (out / "runs").open("a") as f:
         f.write("run\n")
     mended = (Path(config.paths.outputs) / "mended").exists()
-    if config.head == "fault" and not mended:
+    if config.target.name == "fault" and not mended:
         raise ServingFault("the server is down. Start it.")
-    if config.head == "input" and not mended:
+    if config.target.name == "input" and not mended:
         raise LabError("no such thing.")
-    if config.head == "bug" and not mended:
+    if config.target.name == "bug" and not mended:
         raise ZeroDivisionError("a bug")
-    if config.head == "three" and not mended:
+    if config.target.name == "three" and not mended:
         return 3
-    if config.head == "killed" and not mended:
+    if config.target.name == "killed" and not mended:
         os.kill(os.getpid(), signal.SIGKILL)
-    if config.head == "slow" and not mended:
+    if config.target.name == "slow" and not mended:
         (out / "started").write_text(str(os.getpid()))
         try:
             time.sleep(120)
@@ -35,7 +35,7 @@ def run(config, out):
             # a server that takes a moment to stop
             time.sleep(0.5)
             (out / "cleaned").touch()
-    (out / "result").write_text(config.head or "")
+    (out / "result").write_text(config.target.name)
     return 0
 
 
