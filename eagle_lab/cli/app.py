@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -107,7 +108,7 @@ def _compose(verb: str, rest: list[str]) -> int:
     from hydra.types import RunMode
     from omegaconf import DictConfig
 
-    from eagle_lab.cli.hydra_files import Tidy, remove_if_empty
+    from eagle_lab.cli.hydra_files import remove_if_empty
     from eagle_lab.config import load
     from eagle_lab.config.errors import LabError
     from eagle_lab.config.paths import conf_dir
@@ -134,15 +135,8 @@ def _compose(verb: str, rest: list[str]) -> int:
     overrides = [a for a in rest if "=" in a and not a.startswith("-")]
     sys.argv = [f"eagle-lab {verb}", *(a for a in rest if a not in overrides), *overrides]
     shows = _only_shows(verb, sys.argv[1:])
-    try:
+    with _hydras_own(overrides):
         hydra.main(config_path=str(conf_dir()), config_name=verb, version_base="1.3")(task)()
-    except ValueError as e:
-        if "Config group override" not in str(e):  # hydra's own, for suite=3: it has read a number
-            raise
-        numbers = [o for o in overrides if "." not in o.partition("=")[0]]
-        raise LabError(f"config: {', '.join(numbers)}: a group takes the name of an option, as in suite=smoke.") from e
-    finally:
-        Tidy.tidy()
     if refused:
         if verb not in LOOKING:
             remove_if_empty(out)
@@ -163,6 +157,23 @@ def _compose(verb: str, rest: list[str]) -> int:
     if composed[0][1].dry_run:
         raise LabError("dry_run=true belongs to a sweep: add --multirun and what it varies, or use `eagle-lab plan`.")
     return body(verb)(composed[0][1], out)
+
+
+@contextmanager
+def _hydras_own(overrides: list[str]) -> Iterator[None]:
+    """Takes away the files that Hydra writes, and turns the one of its errors that is no HydraException into ours."""
+    from eagle_lab.cli.hydra_files import Tidy
+    from eagle_lab.config.errors import LabError
+
+    try:
+        yield
+    except ValueError as e:
+        if "Config group override" not in str(e):  # said of suite=3, which is read as a number
+            raise
+        numbers = [o for o in overrides if "." not in o.partition("=")[0]]
+        raise LabError(f"config: {', '.join(numbers)}: a group takes the name of an option, as in suite=smoke.") from e
+    finally:
+        Tidy.tidy()
 
 
 def _only_shows(verb: str, argv: list[str]) -> bool:
