@@ -5,7 +5,7 @@ Here and not in a package, since it joins training code (train.feed, draft) with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,16 +21,34 @@ if TYPE_CHECKING:
     from eagle_lab.target.locate import LocatedTarget
     from eagle_lab.target.model import TargetModel
 
-FORMAT = 1
+FORMAT = 2
 
 
 def add_expectations(
     config: Config, target: LocatedTarget, head: ExportedHead | None, rows: list[dict[str, Any]]
 ) -> None:
-    """Adds to a bench point's rows what its head promised, and refuses what rounding does not explain."""
+    """Adds to a bench point's rows what its head promised, and refuses what rounding does not explain.
+
+    On a GPU the target stands in float32 beside the kept server; where both do not fit, the server goes, and where the
+    target alone does not, the row says that it is `unchecked`.
+    """
+    import torch
+
+    from eagle_lab.serve.process import stop_kept
+
     if head is None or config.server.kind is ServerKind.url or config.suite.temperature > 0:
         return
-    base, row = rows
+    for retry in (True, False):
+        try:
+            _add(config, target, head, *rows)
+            return
+        except torch.OutOfMemoryError as e:
+            if not retry:
+                rows[-1]["unchecked"] = f"the target in float32 does not fit on the GPU ({str(e).partition('.')[0]})"
+            stop_kept()
+
+
+def _add(config: Config, target: LocatedTarget, head: ExportedHead, base: dict[str, Any], row: dict[str, Any]) -> None:
     # its weights are read once, and only where one of the two needs it
     model = cache(lambda: target_model(config, target, head))
     measurements = Path(config.paths.outputs).resolve() / "measurements"
@@ -73,7 +91,6 @@ def _replayed(
             found = replay_requests(config, model(), head, requests[: config.suite.replay])
             served, predicted = (_per_prompt(found, which) for which in ("served", "predicted"))
             difference = intervals.accept_length_difference(served, predicted)
-            pooled = intervals.pooled_histogram(r.predicted for r in found)
             work.finish(
                 {
                     "replayed_requests": len(found),
@@ -83,12 +100,19 @@ def _replayed(
                     "replayed_difference": difference.value,
                     "replayed_difference_low": difference.low,
                     "replayed_difference_high": difference.high,
-                    "replayed_survival": intervals.survival(pooled),
+                    "replayed_survival": _survival(r.predicted for r in found),
+                    "replayed_served_survival": _survival(r.served for r in found),
                     "coverage": _coverage(head, requests),
                 }
             )
         assert work.manifest is not None
         return {k: v for k, v in work.manifest.items() if k.startswith("replayed_") or k == "coverage"}
+
+
+def _survival(histograms: Iterable[list[int]]) -> list[float]:
+    from eagle_lab.evaluate.intervals import pooled_histogram, survival
+
+    return survival(pooled_histogram(histograms))
 
 
 def _requests(measurements: Path, row: dict[str, Any]) -> list[dict[str, Any]]:

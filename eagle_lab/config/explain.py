@@ -14,11 +14,11 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 from eagle_lab.config.schema import Config
 
 WORDS = (
-    (r"^Value .* is not a valid bool.*", "true or false is wanted"),
-    (r"^Value .* could not be converted to Integer", "a whole number is wanted"),
-    (r"^Value .* could not be converted to Float", "a number is wanted"),
+    (r"^Value (.*) is not a valid bool.*", r"\1: true or false is wanted"),
+    (r"^Value (.*) of type .* could not be converted to Integer", r"\1: a whole number is wanted"),
+    (r"^Value (.*) of type .* could not be converted to Float", r"\1: a number is wanted"),
     (r"^[Ff]ield '(\S+)' is not Optional", "null is no value here"),
-    (r"^Invalid value .*, expected one of \[(.*)\]", r"one of \1 is wanted"),
+    (r"^Invalid value (.*), expected one of \[(.*)\]", r"\1: one of \2 is wanted"),
     (r"^Invalid value assigned: \w+ is not a ListConfig, list or tuple", "a list is wanted, [1,2] say"),
     (r"^Cannot find primary config '([^']*)'.*", r"-cn \1: no such config. Name its folder too: -cd sweeps -cn \1"),
 )

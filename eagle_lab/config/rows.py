@@ -20,6 +20,7 @@ ROW: dict[str, Any] = {
     **dict.fromkeys(("speedup_low", "speedup_high", "break_even_accept_length"), float | None),
     **{"head_digest": str | None, "aux_layers": list[int] | None, "divergences": list[dict] | None},
     "provenance": dict | None,
+    "unchecked": str | None,
 }
 SPECULATING = dict.fromkeys(("num_steps", "eagle_topk", "num_draft_tokens"), int)
 REQUEST: dict[str, Any] = {

@@ -37,7 +37,8 @@ def alarm(row: dict[str, Any]) -> list[str]:
 
 
 def _causes(row: dict[str, Any]) -> list[str]:
-    served, replayed = row["survival"], row["replayed_survival"]
+    # of the same requests: the first few of a suite may be easier than all
+    served, replayed = row["replayed_served_survival"], row["replayed_survival"]
     first = (replayed[0] if replayed else 0.0) - (served[0] if served else 0.0)
     at_first = [
         "the aux layer ids in the head's config.json are not those that it was trained with (an off-by-one between "
@@ -54,7 +55,12 @@ def _causes(row: dict[str, Any]) -> list[str]:
 
 
 def note(row: dict[str, Any]) -> str | None:
-    """What the distance between the training proxy and the suite says, where serving itself is right."""
+    """What was not checked; or what the distance between proxy and suite says, where serving itself is right."""
+    if row.get("unchecked"):
+        return (
+            f"{row['spec']} (head {short(row.get('head_digest'))}): neither replayed nor judged for losslessness: "
+            f"{row['unchecked']}."
+        )
     proxy, replayed = row.get("proxy_accept_length"), row.get("replayed_accept_length")
     if proxy is None or replayed is None or proxy - replayed <= SHIFT or alarm(row):
         return None

@@ -12,7 +12,7 @@ from eagle_lab.config.schema import Config, TrackKind
 
 FIRST_POSITION = {
     "histogram": 0,
-    **dict.fromkeys(("survival", "conditional", "proxy_survival", "replayed_survival"), 1),
+    **dict.fromkeys(("survival", "conditional", "proxy_survival", "replayed_survival", "replayed_served_survival"), 1),
 }
 """Columns of a row that are lists over draft positions, and the position of their first value."""
 

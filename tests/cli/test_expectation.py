@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from hydra import compose, initialize_config_dir
 
 from eagle_lab.cli import expectation
 from eagle_lab.config import load
 from eagle_lab.config.errors import ServingFault
 from eagle_lab.config.paths import conf_dir
+from eagle_lab.serve import process
 from eagle_lab.target.locate import locate
 from eagle_lab.target.model import TargetModel
 
@@ -56,3 +59,25 @@ def test_an_end_where_the_other_goes_on_fails(tiny: Any) -> None:
     row["divergences"][0]["expected"] = None
     with pytest.raises(ServingFault, match="gives None"):
         expectation._check_ties(config.server.dtype, TargetModel(target, []), row, baseline)
+
+
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_a_target_that_does_not_fit_beside_the_server_gets_its_room_or_is_said(
+    tiny: Any, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """The kept server goes first; then the row says that nothing was checked."""
+    done: list[str] = []
+
+    def full(*_: Any) -> None:
+        done.append("tried")
+        if len([d for d in done if d == "tried"]) <= times:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 32 GiB.")
+
+    monkeypatch.setattr(expectation, "_add", full)
+    monkeypatch.setattr(process, "stop_kept", lambda: done.append("stopped"))
+    rows: list[dict[str, Any]] = [{}, {}]
+    config, target = tiny
+    expectation.add_expectations(config, target, SimpleNamespace(), rows)  # type: ignore[arg-type]
+    assert done == (["tried", "stopped"] * times + ["tried"])[: 2 * 2 if times == 2 else None]
+    says = "the target in float32 does not fit on the GPU (CUDA out of memory)"
+    assert rows[1].get("unchecked") == (says if times == 2 else None)

@@ -55,7 +55,7 @@ def test_keys_added_with_plus_die_too(composed: Composed, overrides: list[str], 
     ("raw", "message"),
     [
         ({"name": "x", "nonsense": 1}, "nonsense"),
-        ({"name": "x", "trainer": {"max_steps": "many"}}, "many.*Integer"),
+        ({"name": "x", "trainer": {"max_steps": "many"}}, "many.*whole number"),
         ({"name": "x", "spec": {"kind": "bush"}}, r"bush.*none, chain, tree"),
         ({"name": "x", "data": {"sources": [{"path": "a", "fromat": "auto"}]}}, "fromat"),
         ({"name": "???"}, "no value for"),

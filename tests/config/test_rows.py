@@ -50,7 +50,7 @@ def test_bad_rows(tmp_path, bad, said):
     with pytest.raises(LabError) as e:
         read_rows(put(tmp_path / "rows.jsonl", baseline(), bad))
     assert f"{tmp_path}/rows.jsonl, {said}" in str(e.value)
-    assert f"remove {tmp_path} and measure again" in str(e.value)
+    assert f"If {tmp_path} is a measurement of ours, measure it again" in str(e.value)
 
 
 def test_no_row(tmp_path):

@@ -38,9 +38,9 @@ class Lab:
         self.started.append(child)
         return child
 
-    def run(self, *arguments: str) -> tuple[int, str]:
+    def run(self, *arguments: str, timeout: float = 800) -> tuple[int, str]:
         child = self.start(*arguments)
-        text, _ = child.communicate(timeout=800)
+        text, _ = child.communicate(timeout=timeout)
         return child.returncode, text
 
     def kill_once(self, there: Callable[[], bool], *arguments: str) -> None:

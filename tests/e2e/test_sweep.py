@@ -8,7 +8,11 @@ import os
 import random
 import re
 import signal
+import subprocess
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -42,18 +46,33 @@ def kill_at(lab: Lab, seconds: float, *arguments: str) -> None:
     child.communicate()
 
 
-def killed_equals_unkilled(lab: Lab, kills: int, name: str, *arguments: str) -> None:
+def killed_equals_unkilled(lab: Lab, kills: int, name: str, *arguments: str) -> float:
+    """The share of the unkilled sweep, its launch and report included, in which no point was at work."""
     began = time.monotonic()
-    code, text = lab.run(*arguments, f"name={name}", "paths.outputs=whole")
-    assert code == 0, text
+    child = lab.start(*arguments, f"name={name}", "paths.outputs=whole")
+    idle: list[bool] = []
+    watch = threading.Thread(target=watch_points, args=(child, idle))
+    watch.start()
+    text, _ = child.communicate(timeout=2400)
+    watch.join()
+    assert child.returncode == 0, text
     took = time.monotonic() - began
     for moment in sorted(random.Random(7).uniform(0.1, 0.5) for _ in range(kills)):
         kill_at(lab, moment * took, *arguments, f"name={name}", "paths.outputs=killed")
-    code, text = lab.run(*arguments, f"name={name}", "paths.outputs=killed")
+    code, text = lab.run(*arguments, f"name={name}", "paths.outputs=killed", timeout=2400)
     assert code == 0, text
     whole, killed = (summary(lab.folder / o, name) for o in ("whole", "killed"))
     assert whole == killed
     assert not list((lab.folder / "killed").rglob("*.tmp"))
+    return sum(idle) / len(idle)
+
+
+def watch_points(sweep: subprocess.Popen[str], idle: list[bool]) -> None:
+    children = Path(f"/proc/{sweep.pid}/task/{sweep.pid}/children")
+    while sweep.poll() is None:
+        with suppress(OSError):
+            idle.append(not children.read_text().strip())
+        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
@@ -82,12 +101,13 @@ def test_points_share_a_server_and_a_killed_sweep_equals_an_unkilled_one(lab: La
 
 
 @pytest.mark.long
-def test_the_draft_tokens_sweep_of_the_real_target(lab: Lab) -> None:
+def test_the_draft_tokens_sweep_of_the_real_target(lab: Lab, record_property: Callable[..., None]) -> None:
     root = Path(__file__).resolve().parents[2]
     small = ["target=smollm2_135m", "server=cpu", "suite.limit=8", "suite.max_new_tokens=32", "track=none"]
     training = ["experiment=demo_tiny", "data.answers.max_new_tokens=32", "trainer.max_epochs=2"]
     grid = ["spec=none,chain_2,chain_5,chain_8,chain_16,tree_12"]
-    killed_equals_unkilled(
-        lab, 3, "draft_tokens", "bench", "-cd", str(root / "sweeps"), "-cn", "draft_tokens", *training, *small, *grid
-    )
+    sweep = ["bench", "-cd", str(root / "sweeps"), "-cn", "draft_tokens", *training, *small, *grid]
+    idle = killed_equals_unkilled(lab, 3, "draft_tokens", *sweep)
+    record_property("idle share", round(idle, 4))
+    assert idle <= 0.05
     assert len(summary(lab.folder / "whole", "draft_tokens")) == 6

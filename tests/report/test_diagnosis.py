@@ -26,6 +26,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "replayed_difference": -0.01,
         "replayed_difference_low": -0.06,
         "replayed_difference_high": 0.04,
+        "replayed_served_survival": [0.6, 0.3],
         "replayed_survival": [0.6, 0.31],
         "proxy_accept_length": 2.0,
         "proxy_survival": [0.65, 0.35],
@@ -39,6 +40,13 @@ def test_no_alarm_where_serving_is_what_was_trained() -> None:
     assert note(row()) is None
 
 
+def test_what_was_not_checked_is_said() -> None:
+    unchecked = {"spec": "chain_3", "head_digest": "abcdef0123456789", "unchecked": "the target does not fit"}
+    assert note(unchecked) == (
+        "chain_3 (head abcdef01): neither replayed nor judged for losslessness: the target does not fit."
+    )
+
+
 def test_no_alarm_without_a_replay() -> None:
     assert alarm({"spec": "tree_3_4_12", "survival": [0.6]}) == []
 
@@ -47,7 +55,7 @@ SHORT = {"replayed_difference": -0.5, "replayed_difference_low": -0.6, "replayed
 
 
 def test_a_shortfall_at_the_first_draft_points_at_the_layers() -> None:
-    finding, *causes = alarm(row(**SHORT, survival=[0.2, 0.1]))
+    finding, *causes = alarm(row(**SHORT, replayed_served_survival=[0.2, 0.1]))
     assert finding.startswith("chain_3 (head abcdef01): served accept length 1.90, but our own head code gives 1.91")
     assert "-0.60 to -0.40; 11 of 16 requests equal" in finding
     assert causes[0].startswith("(1) the aux layer ids")
@@ -55,7 +63,7 @@ def test_a_shortfall_at_the_first_draft_points_at_the_layers() -> None:
 
 
 def test_a_shortfall_further_down_points_at_the_positions() -> None:
-    _, *causes = alarm(row(**SHORT, survival=[0.6, 0.02]))
+    _, *causes = alarm(row(**SHORT, replayed_served_survival=[0.6, 0.02]))
     assert causes[0].startswith("(1) rope_parameters")
 
 
