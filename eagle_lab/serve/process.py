@@ -92,7 +92,7 @@ def stop_kept() -> None:
 def sharing() -> Iterator[None]:
     """Within this block the last `keep` server stays up for the next `serving` block that asks for the same launch.
 
-    A start costs 9 s on a CPU and 75 s on a GPU; points that differ in prompts, length or concurrency need one.
+    A start costs 14 s on a CPU and 75 s on a GPU; points that differ in prompts, length or concurrency need one.
     """
     global _kept
     if _kept is not None:  # the outer block holds it

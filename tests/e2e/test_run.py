@@ -1,6 +1,6 @@
 """`run` from nothing: killed in every stage, taken up, finished; then what it left is read and checked.
 
-One chain for the whole module, since each server start takes 9 s.
+One chain for the whole module, since each server start takes 14 s.
 """
 
 from __future__ import annotations

@@ -20,8 +20,6 @@ import pytest
 from tests.e2e.conftest import Lab
 from tests.known_acceptance import CPU, known_pair
 
-pytestmark = pytest.mark.server
-
 NAMES = (
     "spec",
     "accept_length",
@@ -83,10 +81,23 @@ def known(lab: Lab) -> list[str]:
     return ["target=known_acceptance", "draft=known_acceptance", f"head={head}", "server=cpu", *server, "track=none"]
 
 
-def test_points_share_a_server_and_a_killed_sweep_equals_an_unkilled_one(lab: Lab, known: list[str]) -> None:
-    grid = ["spec=none,chain_3", "suite.max_new_tokens=12,24", "suite.limit=6", "suite.concurrency=2"]
-    killed_equals_unkilled(lab, 1, "two", "bench", *known, "--multirun", *grid, "suite.timed=false")
-    outputs = lab.folder / "whole"
+GRID = ("suite.max_new_tokens=12,24", "suite.limit=6", "suite.concurrency=2")
+
+
+def test_a_killed_sweep_equals_an_unkilled_one(lab: Lab, known: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an engine that starts in a second; the real one is for the long test."""
+    path = os.pathsep.join([str(Path(__file__).parent / "engine"), lab.environment["PYTHONPATH"]])
+    monkeypatch.setitem(lab.environment, "PYTHONPATH", path)
+    killed_equals_unkilled(lab, 1, "killed", "bench", *known, "head=null", "--multirun", *GRID)
+    assert [r["max_new_tokens"] for r in summary(lab.folder / "whole", "killed")] == ["12", "24"]
+
+
+@pytest.mark.server
+def test_points_share_a_server(lab: Lab, known: list[str]) -> None:
+    grid = ["spec=none,chain_3", *GRID, "suite.timed=false", "name=two", "paths.outputs=shared"]
+    code, text = lab.run("bench", *known, "--multirun", *grid)
+    assert code == 0, text
+    outputs = lab.folder / "shared"
     with (outputs / "sweeps/two/summary.csv").open() as f:
         rows = list(csv.DictReader(f))
     grid_rows = [("none", "12"), ("chain_3", "12"), ("none", "24"), ("chain_3", "24")]
@@ -100,6 +111,7 @@ def test_points_share_a_server_and_a_killed_sweep_equals_an_unkilled_one(lab: La
     assert len(json.loads((outputs / "sweeps/two/plan.json").read_text())["points"]) == 4
 
 
+@pytest.mark.server
 @pytest.mark.long
 def test_the_draft_tokens_sweep_of_the_real_target(lab: Lab, record_property: Callable[..., None]) -> None:
     root = Path(__file__).resolve().parents[2]

@@ -14,6 +14,7 @@ from eagle_lab.evaluate.bench import bench_point
 from eagle_lab.evaluate.measure import Measurement, Subject, measure
 from eagle_lab.evaluate.suites import load_suite
 from eagle_lab.serve.launch import Launch
+from eagle_lab.serve.process import sharing
 from tests.known_acceptance import AUX, CPU, known_histogram, known_pair, known_rounds
 
 STEPS, TOKENS = 3, 40
@@ -60,8 +61,9 @@ def check(found: Measurement) -> None:
 
 def test_chain_with_baseline_and_proof(point):
     launch, subject, prompts, root = point
-    base, row = bench_point(launch, subject, prompts, root, len(AUX) * 64)
-    check(measure(launch, subject, prompts, root))
+    with sharing():
+        base, row = bench_point(launch, subject, prompts, root, len(AUX) * 64)
+        check(measure(launch, subject, prompts, root))
     assert (row["captured_width"], row["speculative_algorithm"]) == (len(AUX) * 64, "EAGLE3")
     assert (row["differing_prompts"], row["requests"]) == (0, base["requests"])
     assert row["speedup"] == row["tok_s"] / base["tok_s"]

@@ -275,6 +275,7 @@ def test_the_real_server_is_gone_after_kill_9_of_its_parent(known, tmp_path):
 
 
 @pytest.mark.server
+@pytest.mark.long
 def test_the_real_server_that_cannot_start(known, tmp_path, group):
     target = tmp_path / "target"
     shutil.copytree(known.target, target)

@@ -1,4 +1,4 @@
-"""Lets SGLang be imported on a machine that lacks packages which its CPU path never calls, and start sooner there.
+"""Lets SGLang be imported on a machine that lacks packages which its CPU path never calls.
 
 SGLang 0.5.20 imports triton in some 300 files, torchvision in srt/utils/common.py, IPython in sglang/utils.py and
 soundfile in the realtime endpoint, all at import time. Python imports this module first of all; for each of these
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import multiprocessing
 import sys
 from collections.abc import Iterator
 from importlib.abc import Loader, MetaPathFinder
@@ -94,16 +93,3 @@ class InertFinder(MetaPathFinder, Loader):
 
 
 sys.meta_path.append(InertFinder({name for name in OPTIONAL if importlib.util.find_spec(name) is None}))
-
-
-def set_start_method(method: str | None, force: bool = False) -> None:
-    """Forks where SGLang asks to spawn, which only CUDA needs: its scheduler and detokenizer would import all again.
-
-    On two idle cores a start takes 8.6 s instead of 14, and 8.5 s of CPU time instead of 19.4. One thread runs by
-    then: OpenBLAS ends its own before a fork.
-    """
-    spawning("fork" if sys.platform == "linux" else method, force)
-
-
-spawning = multiprocessing.set_start_method
-multiprocessing.set_start_method = set_start_method
