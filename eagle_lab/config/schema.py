@@ -22,6 +22,7 @@ from eagle_lab.config.schema_training import (
     Draft,
     DraftInit,
     Loss,
+    LossKind,
     OovPolicy,
     Ops,
     OpsImpl,
@@ -29,6 +30,7 @@ from eagle_lab.config.schema_training import (
     RowFormat,
     Source,
     SourceKind,
+    TeacherMass,
     Trainer,
 )
 
@@ -42,6 +44,7 @@ __all__ = [
     "Draft",
     "DraftInit",
     "Loss",
+    "LossKind",
     "OovPolicy",
     "Ops",
     "OpsImpl",
@@ -58,6 +61,7 @@ __all__ = [
     "Target",
     "TargetFacts",
     "TargetKind",
+    "TeacherMass",
     "Track",
     "TrackKind",
     "TrackMode",

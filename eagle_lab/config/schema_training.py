@@ -153,8 +153,34 @@ class OovPolicy(Enum):
     """They are trained on the renormalised rest (speculators, ModelOpt)."""
 
 
+class LossKind(Enum):
+    soft_ce = "soft_ce"
+    """Cross-entropy against the teacher's distribution (EAGLE-3)."""
+    kl = "kl"
+    """The same less the teacher's entropy: equal gradient, zero when the head is right."""
+    lk_alpha = "lk_alpha"
+    """-log acceptance."""
+    lk_lambda = "lk_lambda"
+    """w KL + (1 - w)(1 - acceptance), w = kl_scale exp(-kl_decay acceptance)."""
+    hard = "hard"
+    """Cross-entropy against the teacher's best draft token."""
+
+
+class TeacherMass(Enum):
+    renormalised = "renormalised"
+    """The teacher's distribution is renormalised on the draft vocab."""
+    charged = "charged"
+    """It is not: what it holds outside can never be accepted, and rows with much outside count less."""
+
+
 @dataclass
 class Loss:
+    kind: LossKind = LossKind.soft_ce
+    teacher: TeacherMass = TeacherMass.renormalised
+    kl_scale: float = 1.0
+    """Of lk_lambda."""
+    kl_decay: float = 3.0
+    """Of lk_lambda."""
     unroll_steps: int = 7
     """Training-time-test steps T (EAGLE-3, arXiv 2503.01840)."""
     step_decay: float = 0.8
@@ -162,7 +188,9 @@ class Loss:
     oov: OovPolicy = OovPolicy.masked
 
     def __post_init__(self) -> None:
-        at_least("loss", self, unroll_steps=1)
+        at_least("loss", self, unroll_steps=1, kl_decay=0)
+        if not 0 <= self.kl_scale <= 1:
+            raise LabError(f"loss.kl_scale={self.kl_scale}: the KL's largest share, from 0 to 1, is wanted.")
         if not 0 < self.step_decay <= 10:
             raise LabError(f"loss.step_decay={self.step_decay}: a number above 0 is wanted, 0.8 or 1.0 say.")
 

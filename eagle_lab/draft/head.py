@@ -14,7 +14,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from eagle_lab.draft.shape import HeadShape
 from eagle_lab.ops.dispatch import OpSet
-from eagle_lab.ops.unroll_attention.reference import Layout
+from eagle_lab.ops.unroll_attention.layout import Layout
 
 
 def linear(inputs: int, outputs: int) -> nn.Linear:
@@ -97,7 +97,8 @@ class Head(nn.Module):
         """[N, 2H]: the normed embedding first, then the normed hidden state."""
         embedded = nn.functional.embedding(token_ids, self.embed).to(hidden.dtype)
         layer = self.midlayer
-        return torch.cat([self.rms(embedded, layer.input_layernorm), self.rms(hidden, layer.hidden_norm)], dim=-1)
+        weights = layer.input_layernorm.weight, layer.hidden_norm.weight
+        return self.ops.norm_pair(embedded, hidden, *weights, self.shape.rms_norm_eps)
 
     def layer_output(
         self,
@@ -113,8 +114,8 @@ class Head(nn.Module):
         q = layer.self_attn.q_proj(x_N2H).view(-1, s.num_attention_heads, s.head_dim)
         q = self.ops.rope(q, *self.cos_sin(positions, q))
         attended = self.ops.unroll_attention(q, *first, chain, layout).flatten(1)
-        residual = hidden_NH + layer.self_attn.o_proj(attended)
-        x = self.rms(residual, layer.post_attention_layernorm)
+        norm = layer.post_attention_layernorm.weight
+        residual, x = self.ops.add_rms_norm(layer.self_attn.o_proj(attended), hidden_NH, norm, s.rms_norm_eps)
         mlp = layer.mlp
         out: Tensor = residual + mlp.down_proj(self.ops.swiglu(mlp.gate_proj(x), mlp.up_proj(x)))
         return out

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from eagle_lab.draft.head import Head
-from eagle_lab.ops.unroll_attention.reference import Layout
+from eagle_lab.ops.unroll_attention.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -23,25 +22,24 @@ class Batch:
     """Packed documents. Row r of N belongs to position t; its teacher at step 0 is the target after x[t+1].
 
     input_ids [T]; position [T] in the document; aux [T, A*H]; layout: documents and rows.
-    row_token [N]: index of x[t] in T, rows of one document are consecutive, so step i's teacher of row r is row r + i.
+    Rows of one document are consecutive, so step i's teacher of row r is row r + i.
     steps_left [N]: number of unroll steps that still have a teacher in the same document (at least 1).
     teacher_hidden [N, H]: the target's last hidden state after x[t+1] (input of its lm_head).
-    teacher_top [N]: the target's argmax there, in the target vocabulary.
+    teacher_lse, teacher_top [N]: log-sum-exp (fp32) and argmax of its logits there, over the target vocabulary.
     """
 
     input_ids: Tensor
     position: Tensor
     aux: Tensor
     layout: Layout
-    row_token: Tensor
     steps_left: Tensor
     teacher_hidden: Tensor
+    teacher_lse: Tensor
     teacher_top: Tensor
 
     def to(self, device: torch.device) -> Batch:
         moved = {k: v.to(device, non_blocking=True) for k, v in self.__dict__.items() if isinstance(v, Tensor)}
-        layout = Layout(**{k: v.to(device, non_blocking=True) for k, v in self.layout.__dict__.items()})
-        return Batch(**moved, layout=layout)
+        return Batch(**moved, layout=self.layout.to(device))
 
     def step_rows(self, step: int) -> tuple[Tensor, Tensor]:
         """(valid [N] bool, teacher row [N]) at this step; invalid rows point at themselves."""
@@ -59,9 +57,9 @@ def one_document(input_ids: Tensor, aux: Tensor) -> Batch:
         position=torch.arange(size),
         aux=aux,
         layout=Layout(doc_start=torch.tensor([0, size]), row_doc=torch.zeros_like(at), row_pos=at),
-        row_token=at,
         steps_left=torch.ones_like(at),
         teacher_hidden=torch.empty(size - 1, 0),
+        teacher_lse=torch.zeros(size - 1),
         teacher_top=torch.zeros_like(at),
     )
 
@@ -75,7 +73,7 @@ def unroll(head: Head, batch: Batch, steps: int) -> Iterator[Tensor]:
     following = torch.minimum(tokens + 1, last[torch.bucketize(tokens, last)])
     x_T2H = head.layer_input(batch.input_ids[following], hidden_TH)
     first = head.keys_values(x_T2H, batch.position)
-    rows, end = batch.row_token, last[batch.layout.row_doc]
+    rows, end = batch.layout.row_token, last[batch.layout.row_doc]
     hidden, x = hidden_TH[rows], x_T2H[rows]
     chain: list[tuple[Tensor, Tensor]] = []
     for step in range(steps):
@@ -85,20 +83,6 @@ def unroll(head: Head, batch: Batch, steps: int) -> Iterator[Tensor]:
             chain.append(head.keys_values(x, positions))
         hidden = head.layer_output(x, hidden, positions, first, chain, batch.layout)
         yield head.rms(hidden, head.norm)
-
-
-class Teacher(NamedTuple):
-    probs: Tensor
-    """[N, Vd] fp32, softmax over the draft-vocab rows only (renormalised on them)."""
-    known: Tensor
-    """[N] bool, the teacher's argmax over the full vocabulary is in the draft vocabulary."""
-
-
-def teacher(head: Head, batch: Batch, target_rows: Tensor) -> Teacher:
-    """target_rows [Vd, H]: the target's lm_head rows of the draft vocabulary."""
-    with torch.no_grad():
-        logits = batch.teacher_hidden.to(target_rows.dtype) @ target_rows.t()
-        return Teacher(logits.float().softmax(-1), head.t2d[batch.teacher_top])
 
 
 @torch.no_grad()

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from eagle_lab.data.dataset import Row
 from eagle_lab.draft.unroll import Batch
-from eagle_lab.ops.unroll_attention.reference import Layout
+from eagle_lab.ops.dispatch import OpSet
+from eagle_lab.ops.teacher.reference import Best
+from eagle_lab.ops.unroll_attention.layout import Layout
 from eagle_lab.target.model import TargetModel
 
 
@@ -19,12 +21,13 @@ from eagle_lab.target.model import TargetModel
 class States:
     """The target's view of one row of L tokens with R supervised positions.
 
-    aux [L, A*H], last [R, H] (after x[t+1] of each position t), top [R] int64 argmax over the full vocabulary.
+    aux [L, A*H], last [R, H] (after x[t+1] of each position t), and of the logits that follow from it `best`: their
+    log-sum-exp and argmax over the full vocabulary, [R] each.
     """
 
     aux: Tensor
     last: Tensor
-    top: Tensor
+    best: Best
 
 
 def supervised(row: Row) -> range:
@@ -39,8 +42,11 @@ def supervised(row: Row) -> range:
 class Feed:
     """Makes batches of rows. With `cache`, each row's states are computed once and kept (small data, many epochs)."""
 
-    def __init__(self, target: TargetModel, rows: Sequence[Row], *, cache: bool, device: torch.device) -> None:
+    def __init__(
+        self, target: TargetModel, rows: Sequence[Row], *, cache: bool, device: torch.device, ops: OpSet | None = None
+    ) -> None:
         self.target = target
+        self.ops = ops or OpSet()
         self.rows = rows
         self.device = device
         self.cache: dict[int, States] | None = {} if cache else None
@@ -51,7 +57,7 @@ class Feed:
         fresh = dict(zip(new, self._capture(new), strict=True))
         if self.cache is not None:
             # kept on the CPU: the cache outgrows a GPU long before it outgrows the host
-            fresh = {i: States(s.aux.cpu(), s.last.cpu(), s.top.cpu()) for i, s in fresh.items()}
+            fresh = {i: States(s.aux.cpu(), s.last.cpu(), Best(*(t.cpu() for t in s.best))) for i, s in fresh.items()}
             self.cache.update(fresh)
         return [fresh[i] if i in fresh else known[i] for i in indices]
 
@@ -70,13 +76,9 @@ class Feed:
         for at, row in enumerate(rows):
             span = supervised(row)
             last = captured.last[at, span.start + 1 : span.stop + 1].clone()
-            out.append(States(captured.aux[at, : len(row.input_ids)].clone(), last, self._top(last)))
+            best = self.ops.best(last, self.target.lm_head_weight)
+            out.append(States(captured.aux[at, : len(row.input_ids)].clone(), last, best))
         return out
-
-    def _top(self, last: Tensor) -> Tensor:
-        """Argmax over the full vocabulary in chunks of 256 rows: no [S, V] logits at once."""
-        weight = self.target.lm_head_weight
-        return torch.cat([(part @ weight.t()).argmax(-1) for part in last.split(256)])
 
     def batch(self, indices: Sequence[int]) -> Batch:
         return pack([self.rows[i] for i in indices], self.states(indices)).to(self.device)
@@ -94,10 +96,10 @@ def pack(rows: Sequence[Row], states: Sequence[States]) -> Batch:
         position=torch.cat([torch.arange(n) for n in lengths.tolist()]),
         aux=torch.cat([s.aux for s in states]),
         layout=Layout(doc_start=doc_start, row_doc=row_doc, row_pos=row_pos),
-        row_token=doc_start[row_doc] + row_pos,
         steps_left=torch.cat([torch.arange(len(s), 0, -1) for s in spans]),
         teacher_hidden=torch.cat([s.last for s in states]),
-        teacher_top=torch.cat([s.top for s in states]),
+        teacher_lse=torch.cat([s.best.lse for s in states]),
+        teacher_top=torch.cat([s.best.top for s in states]),
     )
 
 

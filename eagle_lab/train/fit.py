@@ -56,7 +56,7 @@ def train_head(config: Config, located: LocatedTarget, dataset: Dataset, out: Pa
     head = build_head(config, located, target, dataset, len(aux_layers), device)
     head.lm_head.requires_grad_(not config.draft.freeze_lm_head)
     cached = config.trainer.capture is Capture.cached
-    feed = Feed(target, dataset.rows, cache=cached, device=device)
+    feed = Feed(target, dataset.rows, cache=cached, device=device, ops=head.ops)
     schedule = plan(
         [len(row.input_ids) for row in dataset.train],
         config.trainer.batch_size,

@@ -19,14 +19,12 @@ class StepCounts:
         self.hits, self.all_hits = self.rows.clone(), self.rows.clone()
         self.acceptance, self.loss, self.trained = self.rows.clone(), self.rows.clone(), self.rows.clone()
 
-    def add(
-        self, step: int, valid: Tensor, hit: Tensor, all_hit: Tensor, acceptance: Tensor, loss: Tensor, trained: Tensor
-    ) -> None:
-        """valid, hit, all_hit, trained [N] bool; acceptance [N]; loss: sum over the trained rows (nats)."""
-        sums = [valid.sum(), hit.sum(), all_hit.sum(), (acceptance * valid).sum(), loss, trained.sum()]
-        values = torch.stack([s.double() for s in sums]).cpu()  # one transfer: each .item() would wait for the GPU
-        for into, value in zip(self._all(), values, strict=True):
-            into[step] += value
+    def add(self, valid: Tensor, hit: Tensor, acceptance: Tensor, loss: Tensor, trained: Tensor) -> None:
+        """All [steps, N]: valid, hit, trained bool; acceptance; loss of each row (nats)."""
+        parts = [valid, hit, hit.cumprod(0), acceptance * valid, loss * trained, trained]
+        sums = torch.stack([p.sum(-1, dtype=torch.float64) for p in parts]).cpu()  # one transfer: each one waits
+        for into, value in zip(self._all(), sums, strict=True):
+            into += value
 
     def _all(self) -> list[Tensor]:
         return [self.rows, self.hits, self.all_hits, self.acceptance, self.loss, self.trained]

@@ -11,9 +11,10 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.schema import Loss, OovPolicy, Optim
+from eagle_lab.config.schema import Loss, OovPolicy, Optim, TeacherMass
 from eagle_lab.draft.head import Head
-from eagle_lab.draft.unroll import Batch, teacher, unroll
+from eagle_lab.draft.unroll import Batch, unroll
+from eagle_lab.ops.distill_loss.losses import Objective
 from eagle_lab.train.metrics import StepCounts
 from eagle_lab.train.optimizer import build_optimizer
 
@@ -21,10 +22,12 @@ from eagle_lab.train.optimizer import build_optimizer
 class HeadModule(L.LightningModule):
     """Trains `head`; `target_lm_head` [V, H] gives the teacher. Only the head is in the state dict.
 
-    Loss per step i: soft cross-entropy over the supervised rows that have a teacher at that step, divided by their
+    Loss per step i: that of `loss.kind` over the supervised rows that have a teacher at that step, divided by their
     number (not by B*S: padding and prompts must not change the gradient, SafeAILab/EAGLE#340); the total is
     sum_i step_decay**i * loss_i.
     """
+
+    target_rows: Tensor
 
     def __init__(self, head: Head, target_lm_head: Tensor, loss: Loss, optim: Optim, total_steps: int) -> None:
         super().__init__()
@@ -36,19 +39,26 @@ class HeadModule(L.LightningModule):
 
     def forward_steps(self, batch: Batch) -> tuple[Tensor, StepCounts]:
         head, config = self.head, self.loss_config
-        given = teacher(head, batch, self.target_rows)  # type: ignore[arg-type]
+        given = head.ops.draft_teacher(batch.teacher_hidden.to(self.target_rows.dtype), self.target_rows)
+        renormalised = config.teacher is TeacherMass.renormalised
+        valid, at = (torch.stack(t) for t in zip(*map(batch.step_rows, range(config.unroll_steps)), strict=True))
+        known = head.t2d[batch.teacher_top]
+        trained = valid & known[at] if config.oov is OovPolicy.masked else valid
+        decay = config.step_decay ** torch.arange(config.unroll_steps, device=at.device)
+        out = head.ops.distill_loss(
+            list(unroll(head, batch, config.unroll_steps)),
+            head.lm_head.weight,
+            given.logits,
+            given.best.lse if renormalised else batch.teacher_lse,
+            given.best.top,
+            trained * (decay / trained.sum(-1).clamp(min=1))[:, None],
+            batch.steps_left,
+            Objective(config.kind.value, config.kl_scale, config.kl_decay),
+        )
+        hit = valid & (head.target_ids(out.argmax) == batch.teacher_top[at])
         counts = StepCounts(config.unroll_steps)
-        total = given.probs.new_zeros(())
-        so_far = torch.ones_like(given.known)
-        for step, hidden in enumerate(unroll(head, batch, config.unroll_steps)):
-            valid, at = batch.step_rows(step)
-            trained = valid & given.known[at] if config.oov is OovPolicy.masked else valid
-            out = head.ops.distill_loss(hidden, head.lm_head.weight, given.probs[at], trained.float())
-            total = total + config.step_decay**step * out.loss / trained.sum().clamp(min=1)
-            hit = valid & (head.target_ids(out.argmax) == batch.teacher_top[at])
-            so_far = so_far & hit
-            counts.add(step, valid, hit, so_far, out.acceptance, out.loss.detach(), trained)
-        return total, counts
+        counts.add(valid, hit, out.acceptance, out.loss, trained)
+        return out.total, counts
 
     def training_step(self, batch: Batch, _: int) -> Tensor:
         loss, counts = self.forward_steps(batch)

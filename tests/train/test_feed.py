@@ -27,7 +27,7 @@ def test_teacher_rows_are_the_target_after_the_next_token(target, dataset):
     for row, t in enumerate(spans[0]):
         torch.testing.assert_close(batch.teacher_hidden[row], states.last[0, t + 1])
         assert batch.teacher_top[row] == (states.last[0, t + 1] @ target.lm_head_weight.T).argmax()
-        assert batch.input_ids[batch.row_token[row]] == first.input_ids[t]
+        assert batch.input_ids[batch.layout.row_token[row]] == first.input_ids[t]
         assert batch.steps_left[row] == len(spans[0]) - row
     assert batch.layout.row_doc.tolist() == [0] * len(spans[0]) + [1] * len(spans[1])
     torch.testing.assert_close(batch.aux[: len(first.input_ids)], states.aux[0])

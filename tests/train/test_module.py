@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.schema import Loss, OovPolicy, Optim
+from eagle_lab.config.schema import Loss, LossKind, OovPolicy, Optim, TeacherMass
 from eagle_lab.config.schema_training import OPTIMIZERS
+from eagle_lab.ops.dispatch import op_set
 from eagle_lab.train.feed import Feed
 from eagle_lab.train.metrics import StepCounts
 from eagle_lab.train.module import HeadModule
@@ -78,14 +79,38 @@ def test_a_batch_in_which_nothing_is_supervised_gives_zero_not_nan(target):
     assert all(torch.isfinite(g).all() for g in grads.values())
 
 
+@pytest.mark.parametrize("kind", LossKind)
+@pytest.mark.parametrize("mass", TeacherMass)
+def test_the_triton_ops_train_the_same_module(target, dataset, kind, mass):
+    """In triton's interpreter: loss, every gradient, the counts, and what a checkpoint would hold."""
+    batch = feed_of(target, dataset).batch([0, 1, 2])
+    reference = module_of(target, kind=kind, teacher=mass)
+    fused = module_of(target, kind=kind, teacher=mass)
+    fused.head.ops = op_set("triton", torch.device("cpu"))
+    assert fused.state_dict().keys() == reference.state_dict().keys()
+    loss, grads, counts = gradients(reference, batch)
+    found, found_grads, found_counts = gradients(fused, batch)
+    torch.testing.assert_close(found, loss, atol=1e-5, rtol=1e-5)
+    assert found_grads.keys() == grads.keys()
+    for name, wanted in grads.items():
+        torch.testing.assert_close(found_grads[name], wanted, atol=2e-5 * float(1 + wanted.abs().max()), rtol=1e-3)
+    for name, wanted in counts.summary().items():
+        assert found_counts.summary()[name] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_a_charged_teacher_pays_for_what_it_holds_outside(target, dataset):
+    batch = feed_of(target, dataset).batch([0, 1, 2])
+    kept = gradients(module_of(target), batch)[2].summary()
+    charged = gradients(module_of(target, teacher=TeacherMass.charged), batch)[2].summary()
+    assert charged["acceptance_0"] < kept["acceptance_0"]
+    assert charged["accuracy_0"] == kept["accuracy_0"]
+
+
 def test_accuracies_are_marginal_and_cumulative():
     counts = StepCounts(2)
-    valid = torch.tensor([True, True, True, True])
-    hit0, hit1 = torch.tensor([1, 1, 0, 0]).bool(), torch.tensor([1, 0, 1, 0]).bool()
-    half = torch.full((4,), 0.5)
-    counts.add(0, valid, hit0, hit0, half, torch.tensor(4.0), valid)
-    later = torch.tensor([True, True, True, False])
-    counts.add(1, later, hit1 & later, hit0 & hit1, half, torch.tensor(3.0), later)
+    valid = torch.tensor([[True, True, True, True], [True, True, True, False]])
+    hit = torch.tensor([[1, 1, 0, 0], [1, 0, 1, 0]]).bool()
+    counts.add(valid, hit, torch.full((2, 4), 0.5), torch.ones(2, 4), valid)
     found = counts.summary()
     assert found["accuracy_0"] == 0.5
     assert found["accuracy_1"] == pytest.approx(2 / 3)

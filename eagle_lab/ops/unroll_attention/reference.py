@@ -10,39 +10,10 @@ query is ever needed (its keys and values of step 0 are).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class Layout:
-    """Where documents and rows are. All tensors are int64 on the compute device.
-
-    doc_start [B + 1]: document b holds tokens doc_start[b] .. doc_start[b+1] - 1 of the packed batch.
-    row_doc [N], row_pos [N]: document and position in it of each row; rows are sorted by document, then position.
-    """
-
-    doc_start: Tensor
-    row_doc: Tensor
-    row_pos: Tensor
-
-    def padded_tokens(self) -> Tensor:
-        """[B, S] index into the packed tokens; entries past a document's end repeat its last token."""
-        lengths = self.doc_start.diff()
-        at = torch.arange(int(lengths.max()), device=lengths.device)
-        return self.doc_start[:-1, None] + torch.minimum(at[None], lengths[:, None] - 1)
-
-    def padded_rows(self) -> tuple[Tensor, Tensor]:
-        """[B, Q] index into the rows (0 where there is none) and [N] flat index back into B * Q."""
-        counts = torch.bincount(self.row_doc, minlength=self.doc_start.numel() - 1)
-        first = counts.cumsum(0) - counts
-        width = int(counts.max())
-        at = torch.arange(width, device=counts.device)
-        index = torch.where(at[None] < counts[:, None], first[:, None] + at[None], 0)
-        back = self.row_doc * width + torch.arange(self.row_doc.numel(), device=counts.device) - first[self.row_doc]
-        return index, back
+from eagle_lab.ops.unroll_attention.layout import Layout
 
 
 def unroll_attention(q: Tensor, k0: Tensor, v0: Tensor, chain: list[tuple[Tensor, Tensor]], layout: Layout) -> Tensor:
@@ -52,10 +23,10 @@ def unroll_attention(q: Tensor, k0: Tensor, v0: Tensor, chain: list[tuple[Tensor
     """
     _, heads, dim = q.shape
     group = heads // k0.shape[1]
-    tokens = layout.padded_tokens()
+    tokens = layout.padded_tokens
     if not q.shape[0]:
         return q.clone()
-    rows, back = layout.padded_rows()
+    rows, back = layout.padded_rows
     batch, queries = rows.shape
     qb = q[rows].view(batch, queries, heads // group, group, dim).permute(0, 2, 3, 1, 4)  # B, KV, G, Q, D
     kb, vb = (x[tokens].permute(0, 2, 1, 3)[:, :, None] for x in (k0, v0))  # B, KV, 1, S, D
