@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "data": {"serve", "target", "config"},
     "evaluate": {"serve", "config", "track"},
     "plan": {"draft", "target", "data", "config"},
+    "benchmark": {"train", "draft", "ops", "config"},
     "train": {"data", "draft", "ops", "target", "config", "track"},
     "doctor": {"draft", "evaluate", "export", "serve", "target", "data", "config"},
 }

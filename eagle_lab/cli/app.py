@@ -26,6 +26,7 @@ VERBS = {
     "bench": "measure accept length and speed of a spec point, with its baseline",
     "doctor": "check a head and a server for the silent failures",
     "plan": "what a config resolves to and costs, before anything starts",
+    "bench-ops": "time the head's ops and the whole training step, beside the reference",
     "report": "rows -> summary.csv, report.md, plots",
     "run": "all of it: data, train, export, bench, report",
     "ls": "what lies in outputs and cache, or the points of a sweep (results=DIR)",
@@ -53,7 +54,7 @@ usage: eagle-lab VERB [group=option] [key=value] [--multirun] [--cfg job] [--hel
 def main() -> NoReturn:
     argv = sys.argv[1:]
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(USAGE.format(verbs="\n".join(f"  {v:8s}{text}" for v, text in VERBS.items())))
+        print(USAGE.format(verbs="\n".join(f"  {v:11s}{text}" for v, text in VERBS.items())))
         sys.exit(0 if argv else 2)
     if argv[0] == "--version":
         from eagle_lab import __version__
@@ -203,7 +204,7 @@ def _check_machine(verb: str, config: Config) -> None:
 
 def body(verb: str) -> Callable[..., int]:
     """The verb's `run(config, out) -> exit code`; its module may import torch when called."""
-    return importlib.import_module(f"eagle_lab.cli.{verb}").run
+    return importlib.import_module(f"eagle_lab.cli.{verb.replace('-', '_')}").run
 
 
 def _sweep(verb: str, directory: Path, composed: list[tuple[list[str], Config]]) -> int:

@@ -9,7 +9,7 @@ from eagle_lab.config.digest import digest, plain
 from eagle_lab.config.provenance import versions
 
 # they name or place a run and change none of its numbers
-NOT_CONTENT = ("name", "track", "paths", "hydra", "stay", "results", "jobs", "dry_run", "replan", "remove")
+NOT_CONTENT = ("name", "track", "paths", "hydra", "stay", "results", "jobs", "dry_run", "replan", "remove", "bench_ops")
 
 
 def content_digest(verb: str, config: Any) -> str:

@@ -17,6 +17,7 @@ from eagle_lab.config.paths import expanded
 from eagle_lab.config.schema_serving import Server, ServerKind, Spec, SpecKind, Suite, Track, TrackKind, TrackMode
 from eagle_lab.config.schema_training import (
     Answers,
+    BenchOps,
     Capture,
     Data,
     Draft,
@@ -38,6 +39,7 @@ __all__ = [
     "Answers",
     "Aux",
     "AuxRule",
+    "BenchOps",
     "Capture",
     "Config",
     "Data",
@@ -171,6 +173,7 @@ class Config:
     optim: Optim = field(default_factory=Optim)
     trainer: Trainer = field(default_factory=Trainer)
     ops: Ops = field(default_factory=Ops)
+    bench_ops: BenchOps = field(default_factory=BenchOps)
     spec: Spec = field(default_factory=Spec)
     server: Server = field(default_factory=Server)
     suite: Suite = field(default_factory=Suite)

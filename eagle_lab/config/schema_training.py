@@ -257,6 +257,24 @@ class Trainer:
         )
 
 
+@dataclass
+class BenchOps:
+    """What bench-ops times; the sizes are those of the head that the config trains."""
+
+    tokens: int = 4096
+    """Of the one document."""
+    supervised: float = 1.0
+    """Share of them that are supervised: chat data has about 0.6."""
+    repeats: int = 7
+    cases: list[str] | None = None
+    """null = all."""
+
+    def __post_init__(self) -> None:
+        at_least("bench_ops", self, tokens=2, repeats=2)
+        if not 0 < self.supervised <= 1:
+            raise LabError(f"bench_ops.supervised={self.supervised}: a share above 0 and up to 1 is wanted.")
+
+
 class OpsImpl(Enum):
     auto = "auto"
     reference = "reference"
