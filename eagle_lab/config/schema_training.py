@@ -284,4 +284,4 @@ class OpsImpl(Enum):
 @dataclass
 class Ops:
     impl: OpsImpl = OpsImpl.auto
-    """auto: Triton on a GPU where an op has a kernel, the PyTorch reference elsewhere."""
+    """triton: every kernel; auto: on a GPU those that were seen to train there, else the PyTorch reference."""
