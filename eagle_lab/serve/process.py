@@ -33,6 +33,8 @@ STOP_S = 1.0
 """After SIGTERM. SGLang looks at it every 5 s, drains what is running (nothing is) and kills its own tree, as we do
 then: waiting for it would cost 5 s per server and save nothing."""
 DYING_S = 2.0
+ALONE_S = 5.0
+"""SGLang ends itself within a second when its scheduler dies, and not at all when its detokenizer does."""
 TAIL_LINES, TAIL_BYTES = 20, 1 << 14
 FULL_BYTES = 1 << 16
 """A disk with less room than this cannot take the next lines of a log."""
@@ -184,7 +186,7 @@ def device(kind: ServerKind, alone: bool) -> Iterator[None]:
 
 
 class Watch:
-    """Stops a server that hangs or floods its log.
+    """Stops a server that hangs, floods its log, or has lost one of its processes.
 
     SGLang logs every decode step here, so a log that is silent for `stall_s` seconds with requests in flight is a hang
     (a stopped process, a deadlocked kernel), which HTTP alone would show only after request_timeout_s.
@@ -193,7 +195,9 @@ class Watch:
     def __init__(self, client: Client, process: subprocess.Popen[bytes], log: Path, stall_s: float) -> None:
         self.client, self.process, self.log, self.stall_s = client, process, log, stall_s
         self.verdict = ""
-        self.began = time.monotonic()
+        self.crew: dict[int, str] = {}
+        """Process id -> name of the workers that a healthy server has."""
+        self.complete = self.began = time.monotonic()
         self.end = threading.Event()
         threading.Thread(target=self._run, daemon=True).start()
 
@@ -209,6 +213,11 @@ class Watch:
         age = time.monotonic() - self.began
         if log.st_size > LOG_BYTES + LOG_BYTES_PER_S * age:
             return f"It floods its log ({log.st_size >> 20} MiB in {age:.0f} s), so it was stopped."
+        lost = [name for pid, name in self.crew.items() if name != _worker(pid)]
+        if not lost:
+            self.complete = time.monotonic()
+        elif time.monotonic() - self.complete > ALONE_S:
+            return f"Its process {lost[0]} is gone, so it was stopped."
         since = self.client.waiting_since
         if since is not None and time.time() - max(since, log.st_mtime) > self.stall_s:
             return (
@@ -276,6 +285,16 @@ def members(group: int) -> list[int]:
     return found
 
 
+def _worker(pid: int) -> str:
+    """The name of a live process of SGLang's own ("sglang::scheduler"), else an empty text."""
+    try:
+        state = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+        name = (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace").strip()
+    except OSError:
+        return ""
+    return name if name.startswith("sglang::") and state not in "ZX" else ""
+
+
 def listens(group: int, port: int) -> bool:
     """Whether a process of the group holds the listening socket of this port: others may answer there too."""
     sockets = set()
@@ -304,6 +323,7 @@ def _wait_healthy(watch: Watch, port: int, timeout_s: float) -> None:
                 f"the server was not healthy within server.start_timeout_s={timeout_s:g}. {watch.autopsy()}"
             )
         time.sleep(POLL_S)
+    watch.crew = {pid: name for pid in members(watch.process.pid) if (name := _worker(pid))}
     if not listens(watch.process.pid, port):
         raise ServingFault(f"{watch.client.base_url} is answered by another process. {watch.autopsy()}")
 

@@ -14,7 +14,7 @@ KINDS: dict[str, tuple[str, int]] = {
     "CUDA error": (r"illegal memory access|device-side assert|CUDA error|cudaError", 1),
     "hung": (r"It hung: |silent for server\.|does not answer within|was not healthy within", 1),
     # by the kernel for memory or by hand: it would be killed again
-    "killed": (r"killed by signal|ended with code -?(9|137)\b", 0),
+    "killed": (r"killed by signal|ended with code -?(9|137)\b|Its process sglang::\S+ is gone", 0),
     "server died": (r"the server died at start|stopped answering|does not answer \(|Its process ended with code", 1),
     "unavailable": (r" answered 50[234]: ", 1),
     "garbled answer": (r"ended without an answer|was cut short|is not what SGLang answers", 1),

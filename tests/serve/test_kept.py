@@ -119,3 +119,19 @@ with device(ServerKind.gpu, alone=False):
         other.communicate()
     thread.join(20)
     assert entered.is_set()
+
+
+def test_a_server_that_loses_one_of_its_processes_is_stopped_and_named(plain, fake, group, tmp_path, monkeypatch):
+    monkeypatch.setattr(process_module, "ALONE_S", 1.0)
+    fake(
+        "subprocess.Popen(['sglang::helper', '600'], executable='/bin/sleep')\n"
+        "http.server.BaseHTTPRequestHandler.do_POST = lambda self: time.sleep(600)"
+    )
+    with serving(plain, tmp_path / "log") as client:
+        (helper,) = (pid for pid in members(group[0]) if process_module._worker(pid))
+        os.kill(helper, signal.SIGKILL)
+        with pytest.raises(
+            ServingFault, match=r"Its process sglang::helper is gone, so it was stopped\. Last lines of"
+        ):
+            client.generate([[1]], max_new_tokens=2)
+    assert not members(group[0])
