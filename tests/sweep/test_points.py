@@ -37,7 +37,10 @@ def test_points_of_one_content_become_one(tmp_path: Path) -> None:
     assert len(named(tmp_path, ["spec=chain_5"], ["spec=chain", "spec.num_draft_tokens=5"])) == 1
 
 
-@pytest.mark.parametrize("override", ["name=other", "track=none", "paths.outputs=/elsewhere", "paths.cache=/c"])
+PLACES = ["name=other", "track=none", "paths.outputs=/elsewhere", "paths.cache=/c", "server.stall_timeout_s=9"]
+
+
+@pytest.mark.parametrize("override", PLACES)
 def test_names_and_places_are_no_content(tmp_path: Path, override: str) -> None:
     assert named(tmp_path, [override])[0].rsplit("-", 1)[1] == named(tmp_path, [])[0].rsplit("-", 1)[1]
 
