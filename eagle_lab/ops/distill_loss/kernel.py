@@ -80,7 +80,7 @@ def _row(
     return loss, best, overlap
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["step", "first_row"])
 def loss_kernel(
     z_ptr, t_ptr, lse_ptr, label_ptr, weight_ptr, left_ptr, loss_ptr, argmax_ptr, overlap_ptr,
     step, first_row, columns, kl_scale, kl_decay,

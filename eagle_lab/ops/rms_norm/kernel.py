@@ -33,7 +33,7 @@ def forward_kernel(
     tl.store(y_ptr + row * y_stride + at, (x * r * w).to(y_ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def backward_kernel(
     g_ptr, g_sum_ptr, x_ptr, w_ptr, r_ptr, dx_ptr, dw_ptr, rows, columns, g_stride,
     ADD: tl.constexpr, NEED_DX: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,

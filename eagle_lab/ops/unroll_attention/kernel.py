@@ -5,7 +5,7 @@ A row (query) sees tokens row_first..row_token of the packed first keys and, of 
     ds = p * (do v - delta),   delta = do out
 Rows are sorted by token, so a tile of them sees one range of keys, and a tile of keys is seen by one range of rows;
 masks are computed only in tiles that cross an edge. Softmax is online (arXiv 1805.02867), in base 2; p is computed
-again in the backward from `lse` (arXiv 2205.14135). Nothing depends on the number of steps at compile time.
+again in the backward from `lse` (arXiv 2205.14135). Nothing is compiled again for another length or step.
 
 Names: N rows, T tokens, HEADS of q, GROUP of them per key head, D of BLOCK_D columns used. UPCAST: dot in fp32, for
 triton's interpreter, which multiplies bf16 as raw integers.
@@ -15,6 +15,9 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+
+LENGTHS = ["N", "T", "steps"]
+"""Triton would compile again for a length that is 1 or a multiple of 16."""
 
 
 @triton.jit
@@ -72,7 +75,7 @@ def _attend(
     return m, s, tl.dot(weights.to(v.dtype), v, acc, input_precision=PRECISION)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=LENGTHS)
 def forward_kernel(
     q_ptr, k0_ptr, v0_ptr, kc_ptr, vc_ptr, first_ptr, token_ptr, out_ptr, lse_ptr, N, T, steps, scale,
     HEADS: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -130,7 +133,7 @@ def _query_gradient(
     return tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=LENGTHS)
 def query_kernel(
     q_ptr, k0_ptr, v0_ptr, kc_ptr, vc_ptr, first_ptr, token_ptr, out_ptr, lse_ptr, do_ptr, delta_ptr, dq_ptr,
     N, T, steps, scale,
@@ -175,7 +178,7 @@ def query_kernel(
     _store(dq_ptr + head * D, rows, valid, stride, dq * tl.cast(scale, tl.float32), D, BLOCK_D)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=LENGTHS)
 def chain_kernel(
     q_ptr, kc_ptr, vc_ptr, lse_ptr, do_ptr, delta_ptr, dkc_ptr, dvc_ptr, N, steps, scale,
     HEADS: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -231,7 +234,7 @@ def _key_gradient(
     return tl.dot(ds.to(q.dtype), q, dk, input_precision=PRECISION), dv
 
 
-@triton.jit
+@triton.jit(do_not_specialize=LENGTHS)
 def key_kernel(
     q_ptr, k0_ptr, v0_ptr, first_ptr, token_ptr, lse_ptr, do_ptr, delta_ptr, row_begin_ptr, row_end_ptr,
     dk_ptr, dv_ptr, N, T, scale,
