@@ -1,0 +1,50 @@
+"""`python -m tests.doc_tables`: writes the tables of README.md and docs/ anew from the rows in docs/results.
+
+A table stands between `<!-- rows: FILE KEY=VALUE ... -->` and `<!-- end of rows -->`: the rows of docs/results/FILE
+whose columns have these values, in their order.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"<!-- rows: (?P<file>\S+)(?P<where>( \w+=[^ >]+)*) -->\n.*?<!-- end of rows -->", re.DOTALL)
+COLUMNS = (
+    *("spec", "accept length (95% interval)", "accepted at draft position 1, 2, 3, 4"),
+    *("tok/s", "speed-up", "breaks even at"),
+)
+HEADER = f"| {' | '.join(COLUMNS)} |"
+
+
+def renewed(page: str) -> str:
+    """The page with every table made from its rows."""
+    return BLOCK.sub(lambda found: _block(found), page)
+
+
+def _block(found: re.Match[str]) -> str:
+    wanted = dict(pair.split("=") for pair in found["where"].split())
+    lines = (ROOT / "docs/results" / found["file"]).read_text(encoding="utf-8").splitlines()
+    rows = [row for row in map(json.loads, lines) if all(str(row.get(k)) == v for k, v in wanted.items())]
+    assert rows, f"no row in docs/results/{found['file']} has {wanted}"
+    opening = found[0].partition("\n")[0]
+    return "\n".join([opening, HEADER, "|---|---|---|---|---|---|", *map(_line, rows), "<!-- end of rows -->"])
+
+
+def _line(row: dict[str, Any]) -> str:
+    if row["spec"] == "none":
+        return f"| none | 1 | | {row['tok_s']:,.1f} | 1 (baseline) | |"
+    accept = f"{row['accept_length']:.2f} ({row['accept_length_low']:.2f} to {row['accept_length_high']:.2f})"
+    positions = " ".join(f"{p:.2f}".removeprefix("0") for p in row["survival"][:4])
+    speedup = f"{row['speedup']:.2f} ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
+    even = f"{row['break_even_accept_length']:.2f}"
+    return f"| {row['spec']} | {accept} | {positions} | {row['tok_s']:,.1f} | {speedup} | {even} |"
+
+
+if __name__ == "__main__":
+    for file in PAGES:
+        file.write_text(renewed(file.read_text(encoding="utf-8")), encoding="utf-8")
