@@ -39,6 +39,9 @@ def processes(folder: Path) -> dict[int, str]:
     return found
 
 
+HEALTH_STEPS = 12
+
+
 class Victim:
     """The point of a sweep that the harm is meant for."""
 
@@ -62,12 +65,12 @@ class Victim:
         return next((pid for pid, words in sorted(found.items()) if role in words), None)
 
     def log(self) -> Path | None:
-        """Of its server, once that decodes."""
+        """Of its server, once that decodes what the suite asks: a health check is a step or two."""
         pid = self.server()
         with suppress(OSError, TypeError):
             log = self.outputs.joinpath(*Path(f"/proc/{pid}/fd/1").readlink().parts[-3:])
             with log.open("rb") as f:
-                return log if b"Decode batch" in f.read(1 << 20) else None
+                return log if f.read(1 << 20).count(b"Decode batch") > HEALTH_STEPS else None
         return None
 
 

@@ -152,13 +152,9 @@ def test_a_server_that_is_killed_in_a_request(setting: Setting, role: str) -> No
     victim = setting.victim()
     with at_work(signalled(signal.SIGKILL, role), victim):
         swept = setting.sweep(setting.lengths)
-    # SGLang ends when its scheduler dies, and lives on without its detokenizer
-    fate = (
-        "Its process sglang::detokenizer is gone, so it was stopped"
-        if "detok" in role
-        else "Its process ended with code 137"
-    )
-    check(setting, swept, victim, "killed", rf"(?s){fate}\. Last lines of .*Decode batch", 1)
+    # SGLang ends itself some seconds after it has lost a worker, if it sees it at all
+    fate = "Its process ended with code 137" if role == MAIN else f"(Its process {role} is gone|Its process ended with)"
+    check(setting, swept, victim, "killed", rf"(?s){fate}.*Last lines of .*Decode batch", 1)
     check_healed(setting, setting.lengths)
 
 
