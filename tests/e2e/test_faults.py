@@ -174,7 +174,9 @@ def test_a_server_that_is_stopped_in_a_request(setting: Setting, role: str) -> N
 SERVERS = "server.num_threads=1,2"
 
 
-@pytest.mark.parametrize("at_once", [True, False], ids=["before the start", "during the start"])
+@pytest.mark.parametrize(
+    "at_once", [pytest.param(True, marks=pytest.mark.long), False], ids=["before the start", "during the start"]
+)
 def test_a_port_that_another_process_has_taken(setting: Setting, at_once: bool) -> None:
     port = free_port("127.0.0.1")
     setting = setting.also(f"server.port={port}", "suite.max_new_tokens=8")
@@ -280,10 +282,10 @@ def message(http, whole):
 
 SPOILT = [
     ("/generate", no_json, "garbled answer", r"/generate: a JSON object is wanted.*'\{\"text\": \"brok"),
-    ("/generate", away, "unavailable", r"/generate answered 503: no healthy upstream"),
-    ("/server_info", a_web_page, "garbled answer", r"/server_info: a JSON object is wanted.*'<html><title>Sign in"),
 ]
 MORE_SPOILT = [
+    ("/generate", away, "unavailable", r"/generate answered 503: no healthy upstream"),
+    ("/server_info", a_web_page, "garbled answer", r"/server_info: a JSON object is wanted.*'<html><title>Sign in"),
     ("/generate", a_web_page, "garbled answer", r"/generate: a JSON object is wanted.*'<html><title>Sign in"),
     ("/generate", fields_missing, "garbled answer", r"/generate: no value for output_ids\. This is not what SGLang"),
     ("/generate", another_type, "garbled answer", r"/generate: spec_verify_ct='many': a whole number or null"),

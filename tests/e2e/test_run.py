@@ -203,6 +203,7 @@ def test_greedy_text_is_the_same_with_and_without_speculation(finished: Lab) -> 
     assert [r["token_ids"] for r in plain] == [r["token_ids"] for r in drafted]
 
 
+@pytest.mark.long
 def test_two_runs_at_once_share_the_work(finished: Lab) -> None:
     command = (*RUN, "hydra.mode=RUN", "spec=chain_2", "name=twice")
     first, second = finished.start(*command), finished.start(*command)

@@ -54,6 +54,7 @@ def test_a_head_of_another_class_is_refused(known, tmp_path):
 
 
 @pytest.mark.server
+@pytest.mark.long
 def test_it_stays_until_ctrl_c(known, tmp_path):
     words = command(known, tmp_path, "spec=none", "stay=true")
     with subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, text=True) as parent:

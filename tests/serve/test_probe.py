@@ -142,6 +142,7 @@ def test_a_server_started_by_hand_with_eagle_is_caught(known, proof, tmp_path):
 
 
 @pytest.mark.server
+@pytest.mark.long
 def test_the_server_to_be_timed_is_checked_against_the_proof(known, proof, tmp_path):
     with process.serving(known, tmp_path / "server.log") as client:
         check_counters(client, proof)
