@@ -37,8 +37,8 @@ def alarm(row: dict[str, Any]) -> list[str]:
 
 
 def _causes(row: dict[str, Any]) -> list[str]:
-    # of the same requests: the first few of a suite may be easier than all
-    served, replayed = row["replayed_served_survival"], row["replayed_survival"]
+    # of the same requests, since the first may be easier than all; a row of an older version lacks that column
+    served, replayed = row.get("replayed_served_survival") or row["survival"], row["replayed_survival"]
     first = (replayed[0] if replayed else 0.0) - (served[0] if served else 0.0)
     at_first = [
         "the aux layer ids in the head's config.json are not those that it was trained with (an off-by-one between "

@@ -62,6 +62,11 @@ def test_a_shortfall_at_the_first_draft_points_at_the_layers() -> None:
     assert len(causes) == 6
 
 
+def test_a_row_from_before_there_was_the_column_is_judged_by_all_its_requests() -> None:
+    old = {k: v for k, v in row(**SHORT, survival=[0.2, 0.1]).items() if k != "replayed_served_survival"}
+    assert alarm(old)[1].startswith("(1) the aux layer ids")
+
+
 def test_a_shortfall_further_down_points_at_the_positions() -> None:
     _, *causes = alarm(row(**SHORT, replayed_served_survival=[0.6, 0.02]))
     assert causes[0].startswith("(1) rope_parameters")
