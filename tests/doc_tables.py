@@ -23,7 +23,7 @@ HEADER = f"| {' | '.join(COLUMNS)} |"
 
 def renewed(page: str) -> str:
     """The page with every table made from its rows."""
-    return BLOCK.sub(lambda found: _block(found), page)
+    return BLOCK.sub(_block, page)
 
 
 def _block(found: re.Match[str]) -> str:

@@ -7,7 +7,7 @@ the machine's roofline: inputs are read and outputs written once, forward and ba
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -147,7 +147,7 @@ def step(s: Sizes) -> Case:
     """The whole training step without target and optimiser: head, teacher, loss and metrics of all steps, backward."""
     h = s.shape
     with torch.device(s.device):
-        head = Head(replace(h))
+        head = Head(h)
         head.embed = torch.randn(h.vocab_size, h.hidden_size, dtype=s.dtype)
         head.t2d[: h.draft_vocab_size] = True
         lm_head = torch.randn(h.vocab_size, h.target_hidden_size, dtype=s.dtype) * 0.02

@@ -286,13 +286,12 @@ def members(group: int) -> list[int]:
 
 
 def _worker(pid: int) -> str:
-    """The name of a live process of SGLang's own ("sglang::scheduler"), else an empty text."""
+    """The name of a live process of SGLang's own ("sglang::scheduler"), else an empty text: a zombie has none."""
     try:
-        state = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
-        name = (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace").strip()
+        name = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode(errors="replace").strip()
     except OSError:
         return ""
-    return name if name.startswith("sglang::") and state not in "ZX" else ""
+    return name if name.startswith("sglang::") else ""
 
 
 def listens(group: int, port: int) -> bool:

@@ -60,10 +60,10 @@ def check_plan(sweep: Path, points: list[Point], replan: bool) -> None:
 
     `replan` plans it anew, and what is done with the same content is kept.
     """
-    file, now = sweep / FILE, _identity(points)
+    file = sweep / FILE
     if not file.exists():
         return
-    was = read_json(file)
+    was, now = read_json(file), _identity(points)
     wanted = {"point": str, "verb": str, "digest": str}
     check_fields(was, {"points": list[dict]}, str(file), NO_PLAN)
     for point in was["points"]:

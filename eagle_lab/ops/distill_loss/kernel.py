@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from eagle_lab.ops.distill_loss.losses import KINDS, LEAST_ACCEPTANCE
+from eagle_lab.ops.online import scanned
 
 SOFT_CE, KL, LK_ALPHA, LK_LAMBDA, HARD = (tl.constexpr(i) for i in range(len(KINDS)))
 LEAST = tl.constexpr(LEAST_ACCEPTANCE)
@@ -39,11 +40,7 @@ def _row(
     best = tl.full((), 0, tl.int32)
     for start in range(0, columns, BLOCK):
         at, inside, z, log_p, p = _tile(z_ptr, t_ptr, lse, start, columns, BLOCK)
-        top = tl.max(z, 0)
-        best = tl.where(top > highest, start + tl.argmax(tl.where(z == z, z, float("-inf")), 0), best)
-        higher = tl.maximum(highest, top)
-        total = total * tl.exp(highest - higher) + tl.sum(tl.exp(z - higher), 0)
-        highest = higher
+        highest, total, best = scanned(highest, total, best, z, start)
         mass += tl.sum(p, 0)
         cross -= tl.sum(tl.where(inside, p * z, 0.0), 0)
         entropy -= tl.sum(tl.where(p > 0, p * log_p, 0.0), 0)
