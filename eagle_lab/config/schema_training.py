@@ -240,18 +240,18 @@ class Trainer:
     batch_size: int = 8
     """Conversations per step."""
     accelerator: str = "auto"
-    precision: str = "32-true"
-    """32-true, or bf16-mixed: weights and optimiser stay fp32 under it."""
+    precision: str = "auto"
+    """32-true, or bf16-mixed: weights and optimiser stay fp32 under it. auto: bf16-mixed on a GPU that has it."""
     capture: Capture = Capture.cached
     checkpoint_every: int = 100
     """Steps between resumable checkpoints."""
     log_every: int = 10
     num_threads: int | None = None
-    """Torch CPU threads; null = all cores."""
+    """Torch CPU threads; null = all cores, beside a GPU at most 4."""
     deterministic: bool = True
 
     def __post_init__(self) -> None:
-        one_of("trainer", self, accelerator=("auto", "cpu", "gpu", "cuda"), precision=("32-true", "bf16-mixed"))
+        one_of("trainer", self, accelerator=("auto", "cpu", "gpu", "cuda"), precision=("auto", "32-true", "bf16-mixed"))
         at_least(
             "trainer", self, max_epochs=0, max_steps=-1, batch_size=1, checkpoint_every=1, log_every=1, num_threads=1
         )
@@ -284,4 +284,4 @@ class OpsImpl(Enum):
 @dataclass
 class Ops:
     impl: OpsImpl = OpsImpl.auto
-    """triton: every kernel; auto: on a GPU those that were seen to train there, else the PyTorch reference."""
+    """reference: PyTorch; triton: our kernels; auto: triton on a GPU, the reference elsewhere."""

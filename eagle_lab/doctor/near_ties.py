@@ -24,3 +24,12 @@ def gap_ulps(logits: Tensor, expected: int | None, found: int | None, dtype: str
     worse = float(logits[[expected, found]].min())
     ulp = 2.0 ** (math.floor(math.log2(abs(best))) + 1 - SIGNIFICANT_BITS[dtype]) if best else 2.0**-24
     return (best - worse) / ulp
+
+
+def stray_ulps(logits: Tensor, tokens: list[int], dtype: str) -> float:
+    """The furthest that a greedy answer's own tokens lie below the best logit, in units of the served `dtype`.
+
+    logits [n, V] in float32, those that each of the n tokens was chosen from; 0.0 without tokens. A server without
+    speculation shows its own rounding so. Measured on an H200, SmolLM2-135M-Instruct in bfloat16, 96 answers: PENDING.
+    """
+    return max((gap_ulps(z, token, token, dtype) for z, token in zip(logits, tokens, strict=True)), default=0.0)

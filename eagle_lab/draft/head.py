@@ -8,12 +8,15 @@ Shape suffixes: T packed tokens, N rows (supervised positions), H hidden, A aux 
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from eagle_lab.draft.shape import HeadShape
 from eagle_lab.ops.dispatch import OpSet
+from eagle_lab.ops.product.reference import Product
 from eagle_lab.ops.unroll_attention.layout import Layout
 
 
@@ -82,11 +85,16 @@ class Head(nn.Module):
     def rms(self, x: Tensor, norm: Norm) -> Tensor:
         return self.ops.rms_norm(x, norm.weight, self.shape.rms_norm_eps)
 
-    def keys_values(self, x_N2H: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    def products(self) -> dict[str, Product]:
+        """The layer's products by name (q_proj, ..., down_proj), for all steps of one forward pass."""
+        modules = {**self.midlayer.self_attn._modules, **self.midlayer.mlp._modules}
+        return {name: self.ops.product(m.weight) for name, m in modules.items() if isinstance(m, nn.Linear)}
+
+    def keys_values(self, by: dict[str, Product], x_N2H: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Rotated keys and values, each [N, kv_heads, D], of the layer's input at these positions [N]."""
-        attn, s = self.midlayer.self_attn, self.shape
-        k = attn.k_proj(x_N2H).view(-1, s.num_key_value_heads, s.head_dim)
-        v = attn.v_proj(x_N2H).view(-1, s.num_key_value_heads, s.head_dim)
+        s = self.shape
+        k = by["k_proj"](x_N2H).view(-1, s.num_key_value_heads, s.head_dim)
+        v = by["v_proj"](x_N2H).view(-1, s.num_key_value_heads, s.head_dim)
         return self.ops.rope(k, *self.cos_sin(positions, k)), v
 
     def cos_sin(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,6 +110,7 @@ class Head(nn.Module):
 
     def layer_output(
         self,
+        by: dict[str, Product],
         x_N2H: Tensor,
         hidden_NH: Tensor,
         positions: Tensor,
@@ -110,15 +119,16 @@ class Head(nn.Module):
         layout: Layout,
     ) -> Tensor:
         """Un-normed hidden state [N, H] after the layer: logits come from it, and the next step takes it as input."""
-        layer, s = self.midlayer, self.shape
-        q = layer.self_attn.q_proj(x_N2H).view(-1, s.num_attention_heads, s.head_dim)
+        s = self.shape
+        q = by["q_proj"](x_N2H).view(-1, s.num_attention_heads, s.head_dim)
         q = self.ops.rope(q, *self.cos_sin(positions, q))
         attended = self.ops.unroll_attention(q, *first, chain, layout).flatten(1)
-        norm = layer.post_attention_layernorm.weight
-        residual, x = self.ops.add_rms_norm(layer.self_attn.o_proj(attended), hidden_NH, norm, s.rms_norm_eps)
-        mlp = layer.mlp
-        out: Tensor = residual + mlp.down_proj(self.ops.swiglu(mlp.gate_proj(x), mlp.up_proj(x)))
-        return out
+        norm = self.midlayer.post_attention_layernorm.weight
+        residual, x = self.ops.add_rms_norm(by["o_proj"](attended), hidden_NH, norm, s.rms_norm_eps)
+        gate, up = by["gate_proj"](x), by["up_proj"](x)
+        # what down_proj multiplies is the largest state of a step, and made again from the two that are kept anyway
+        again = partial(self.ops.swiglu, gate.detach(), up.detach())
+        return residual + by["down_proj"](self.ops.swiglu(gate, up), again)
 
     @classmethod
     def with_tensors(cls, shape: HeadShape, tensors: dict[str, Tensor], embed: Tensor) -> Head:

@@ -72,7 +72,8 @@ def unroll(head: Head, batch: Batch, steps: int) -> Iterator[Tensor]:
     # a document's last position has no next token; its key is never attended
     following = torch.minimum(tokens + 1, last[torch.bucketize(tokens, last)])
     x_T2H = head.layer_input(batch.input_ids[following], hidden_TH)
-    first = head.keys_values(x_T2H, batch.position)
+    by = head.products()
+    first = head.keys_values(by, x_T2H, batch.position)
     rows, end = batch.layout.row_token, last[batch.layout.row_doc]
     hidden, x = hidden_TH[rows], x_T2H[rows]
     chain: list[tuple[Tensor, Tensor]] = []
@@ -80,8 +81,8 @@ def unroll(head: Head, batch: Batch, steps: int) -> Iterator[Tensor]:
         positions = batch.position[rows] + step
         if step:
             x = head.layer_input(batch.input_ids[torch.minimum(rows + 1 + step, end)], hidden)
-            chain.append(head.keys_values(x, positions))
-        hidden = head.layer_output(x, hidden, positions, first, chain, batch.layout)
+            chain.append(head.keys_values(by, x, positions))
+        hidden = head.layer_output(by, x, hidden, positions, first, chain, batch.layout)
         yield head.rms(hidden, head.norm)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from eagle_lab.ops.distill_loss import reference as distill_loss
+from eagle_lab.ops.product import reference as product
 from eagle_lab.ops.rms_norm import reference as norms
 from eagle_lab.ops.rope import reference as rope
 from eagle_lab.ops.swiglu import reference as swiglu
@@ -18,6 +19,7 @@ from eagle_lab.ops.unroll_attention import reference as unroll_attention
 
 @dataclass(frozen=True)
 class OpSet:
+    product: Callable[[torch.Tensor], product.Product] = product.product
     rms_norm: Callable[..., torch.Tensor] = norms.rms_norm
     add_rms_norm: Callable[..., tuple[torch.Tensor, torch.Tensor]] = norms.add_rms_norm
     norm_pair: Callable[..., torch.Tensor] = norms.norm_pair
@@ -36,24 +38,19 @@ class OpSet:
 def _triton() -> dict[str, Any]:
     """The ops' kernels. Imported on demand: triton decides at decoration whether it interprets."""
     from eagle_lab.ops.distill_loss import function as distill_loss
+    from eagle_lab.ops.product import function as product
     from eagle_lab.ops.rms_norm import function as rms_norm
     from eagle_lab.ops.rope import function as rope
     from eagle_lab.ops.swiglu import function as swiglu
     from eagle_lab.ops.teacher import function as teacher
     from eagle_lab.ops.unroll_attention import function as unroll_attention
 
-    modules = (distill_loss, rms_norm, rope, swiglu, teacher, unroll_attention)
+    modules = (distill_loss, product, rms_norm, rope, swiglu, teacher, unroll_attention)
     return {f.name: getattr(m, f.name) for f in fields(OpSet) for m in modules if hasattr(m, f.name)}
 
 
-SEEN_ON_A_GPU = ("rms_norm",)
-"""Whose kernel has trained a head on an H200. The others are tested in triton's interpreter only, so far."""
-
-
 def op_set(impl: str, device: torch.device) -> OpSet:
-    """impl: reference, triton (every kernel; also in triton's interpreter) or auto (on a GPU, those seen on one)."""
-    if impl == "triton":
+    """impl: reference, triton (also in triton's interpreter) or auto: triton on a GPU, the reference elsewhere."""
+    if impl == "triton" or (impl == "auto" and device.type == "cuda"):
         return OpSet(**_triton())
-    if impl == "auto" and device.type == "cuda":
-        return OpSet(**{name: op for name, op in _triton().items() if name in SEEN_ON_A_GPU})
     return OpSet()

@@ -54,14 +54,14 @@ class TargetModel:
 
     # not inference_mode: its tensors cannot be saved for the head's backward pass
     @torch.no_grad()
-    def capture(self, input_ids: Tensor, attention_mask: Tensor) -> Captured:
-        """One pass over right-padded rows: input_ids int [B, S], attention_mask [B, S] with ones before zeros.
+    def capture(self, input_ids: Tensor) -> Captured:
+        """One pass over rows padded on the right, input_ids int [B, S].
 
-        Only the A streams are kept, not all n + 1, and no logits are computed. What stands at padding is meaningless.
+        Only the A streams are kept, not all n + 1, and no logits are computed. What stands at padding is meaningless,
+        and no token sees it, since it comes after all of them: hence no mask, with which attention would be slower.
         """
-        assert not (attention_mask[:, 1:] > attention_mask[:, :-1]).any(), "rows must be padded on the right"
         try:
-            last = self.decoder(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
+            last = self.decoder(input_ids=input_ids, use_cache=False).last_hidden_state
             return Captured(torch.cat([self._streams[k] for k in self.aux_layers], dim=-1), last)
         finally:
             self._streams.clear()
@@ -93,6 +93,15 @@ class TargetModel:
         last = self.decoder(input_ids=torch.tensor([ids], device=self.device), use_cache=False).last_hidden_state
         self._streams.clear()
         logits: Tensor = self.model.get_output_embeddings()(last[0, -1])
+        return logits
+
+    @torch.no_grad()
+    def answer_logits(self, prompt_ids: list[int], token_ids: list[int]) -> Tensor:
+        """[n, V]: the logits that each of an answer's n tokens follows from, in the model's dtype."""
+        ids = torch.tensor([[*prompt_ids, *token_ids]], device=self.device)
+        last = self.decoder(input_ids=ids, use_cache=False).last_hidden_state[0]
+        self._streams.clear()
+        logits: Tensor = self.model.get_output_embeddings()(last[len(prompt_ids) - 1 : -1])
         return logits
 
     @torch.no_grad()

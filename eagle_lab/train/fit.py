@@ -22,7 +22,7 @@ from torch import Tensor
 from eagle_lab.config.aux_layers import resolve
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.files import replacing
-from eagle_lab.config.schema import Capture, Config, DraftInit
+from eagle_lab.config.schema import Capture, Config, DraftInit, OpsImpl
 from eagle_lab.data.dataset import Dataset, Rows
 from eagle_lab.data.vocab_map import VocabMap, build_map, coverage
 from eagle_lab.draft.head import Head
@@ -31,12 +31,13 @@ from eagle_lab.draft.known import analytic_head, kept_ids
 from eagle_lab.draft.replay import accept_length, rounds
 from eagle_lab.draft.shape import head_shape
 from eagle_lab.draft.unroll import hits
-from eagle_lab.ops.dispatch import op_set
+from eagle_lab.ops.dispatch import OpSet, op_set
 from eagle_lab.target.locate import LocatedTarget
 from eagle_lab.target.model import TargetModel
 from eagle_lab.track.tracker import Tracker
 from eagle_lab.train.callbacks import Metrics, progress
 from eagle_lab.train.feed import Feed, supervised
+from eagle_lab.train.fuse import fuse
 from eagle_lab.train.metrics import StepCounts
 from eagle_lab.train.module import HeadModule
 from eagle_lab.train.optimizer import build_optimizer
@@ -49,11 +50,16 @@ SAMPLE_FILE = "sample.safetensors"
 def train_head(config: Config, located: LocatedTarget, dataset: Dataset, out: Path, track: Tracker) -> dict[str, Any]:
     """Trains (or takes up) the head in `out`, writes HEAD_FILE there and returns the manifest's facts."""
     L.seed_everything(config.seed, verbose=False)
-    torch.set_num_threads(config.trainer.num_threads or os.cpu_count() or 1)
     device = compute_device(config)
+    cores = os.cpu_count() or 1
+    # beside a GPU the CPU only packs batches: 32 threads were busy at 21 cores' worth for 0.37 s a step on an H200 host
+    torch.set_num_threads(config.trainer.num_threads or (min(cores, 4) if device.type == "cuda" else cores))
+    ops = op_set(config.ops.impl.value, device)
     aux_layers = resolve(config.aux, located.num_hidden_layers)
     target = TargetModel(located, aux_layers, device=str(device), dtype=target_dtype(config, device))
-    head = build_head(config, located, target, dataset, len(aux_layers), device)
+    if ops != OpSet():
+        fuse(target.decoder, ops)
+    head = build_head(config, located, target, dataset, len(aux_layers), ops)
     head.lm_head.requires_grad_(not config.draft.freeze_lm_head)
     cached = config.trainer.capture is Capture.cached
     feed = Feed(target, dataset.rows, cache=cached, device=device, ops=head.ops)
@@ -99,8 +105,13 @@ def sample(feed: Feed, dataset: Dataset, target: TargetModel) -> dict[str, Tenso
 
 
 def check_settings(config: Config) -> None:
-    """Raises LabError for an accelerator that is not there and an optimiser that refuses its arguments."""
-    compute_device(config)
+    """Raises LabError for an accelerator or kernels that cannot run here, and for an optimiser's wrong arguments."""
+    device = compute_device(config)
+    if config.ops.impl is OpsImpl.triton and device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+        raise LabError(
+            "ops=triton: there is no GPU here. Use ops=auto, or set TRITON_INTERPRET=1 to have triton interpret the "
+            "kernels (a thousand times slower)."
+        )
     build_optimizer(config.optim.optimizer, [torch.nn.Parameter(torch.zeros(1))])
 
 
@@ -111,16 +122,22 @@ def compute_device(config: Config) -> torch.device:
     return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
 
 
+def precision(wanted: str, device: torch.device) -> str:
+    """Lightning's name for trainer.precision."""
+    if wanted != "auto":
+        return wanted
+    return "bf16-mixed" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "32-true"
+
+
 def target_dtype(config: Config, device: torch.device) -> str:
     """What the target is captured in: the serving dtype, so that the head sees the states it will be served."""
     return config.server.dtype if device.type == "cuda" else "float32"
 
 
 def build_head(
-    config: Config, located: LocatedTarget, target: TargetModel, dataset: Dataset, num_aux: int, device: torch.device
+    config: Config, located: LocatedTarget, target: TargetModel, dataset: Dataset, num_aux: int, ops: OpSet
 ) -> Head:
     """The initialised head with its vocabulary map."""
-    ops = op_set(config.ops.impl.value, device)
     if config.draft.init is DraftInit.analytic:
         size = len(kept_ids(located.vocab_size, config.draft.skip))
         shape = head_shape(replace(config.draft, vocab_size=size), located.config, num_aux)
@@ -158,10 +175,11 @@ def fit(
     trainer = L.Trainer(
         accelerator="gpu" if feed.device.type == "cuda" else "cpu",
         devices=1,
-        precision=t.precision,  # type: ignore[arg-type]
+        precision=precision(t.precision, feed.device),  # type: ignore[arg-type]
         max_epochs=1,  # all epochs are one list of steps: a resume then never depends on epoch bookkeeping
         gradient_clip_val=config.optim.grad_clip,
         logger=False,
+        log_every_n_steps=t.log_every,
         callbacks=[saver, Metrics(out / "metrics.jsonl", t.log_every, track), progress()],
         enable_progress_bar=sys.stderr.isatty(),
         val_check_interval=min(schedule.steps_per_epoch, len(schedule.steps)),

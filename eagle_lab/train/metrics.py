@@ -15,31 +15,36 @@ class StepCounts:
     """
 
     def __init__(self, steps: int) -> None:
-        self.rows = torch.zeros(steps, dtype=torch.float64)
-        self.hits, self.all_hits = self.rows.clone(), self.rows.clone()
-        self.acceptance, self.loss, self.trained = self.rows.clone(), self.rows.clone(), self.rows.clone()
+        self._sums = torch.zeros(6, steps, dtype=torch.float64)
+        """Of rows, hits, all_hits, acceptance, loss and trained, each [steps]; on the device of what was added."""
+
+    @property
+    def rows(self) -> Tensor:
+        """[steps] rows that have a teacher."""
+        return self._sums[0]
+
+    @property
+    def trained(self) -> Tensor:
+        """[steps] rows that the loss was taken over."""
+        return self._sums[-1]
 
     def add(self, valid: Tensor, hit: Tensor, acceptance: Tensor, loss: Tensor, trained: Tensor) -> None:
-        """All [steps, N]: valid, hit, trained bool; acceptance; loss of each row (nats)."""
+        """All [steps, N]: valid, hit, trained bool; acceptance; loss of each row (nats). Does not wait for a GPU."""
         parts = [valid, hit, hit.cumprod(0), acceptance * valid, loss * trained, trained]
-        sums = torch.stack([p.sum(-1, dtype=torch.float64) for p in parts]).cpu()  # one transfer: each one waits
-        for into, value in zip(self._all(), sums, strict=True):
-            into += value
-
-    def _all(self) -> list[Tensor]:
-        return [self.rows, self.hits, self.all_hits, self.acceptance, self.loss, self.trained]
+        sums = torch.stack([p.sum(-1, dtype=torch.float64) for p in parts])
+        self._sums = self._sums.to(sums.device) + sums
 
     def merge(self, other: StepCounts) -> None:
-        for mine, theirs in zip(self._all(), other._all(), strict=True):
-            mine += theirs
+        self._sums = self._sums.to(other._sums.device) + other._sums
 
     def summary(self) -> dict[str, float]:
-        rows = self.rows.clamp(min=1)
+        rows, hits, all_hits, acceptance, loss, trained = self._sums.cpu()  # one transfer: each one waits
+        rows, trained = rows.clamp(min=1), trained.clamp(min=1)
         out: dict[str, float] = {}
         for i in range(len(rows)):
-            out[f"accuracy_{i}"] = float(self.hits[i] / rows[i])
-            out[f"cumulative_{i}"] = float(self.all_hits[i] / rows[i])
-            out[f"acceptance_{i}"] = float(self.acceptance[i] / rows[i])
-            out[f"loss_{i}"] = float(self.loss[i] / self.trained[i].clamp(min=1))
-        out["proxy_accept_length"] = 1.0 + float((self.all_hits / rows).sum())
+            out[f"accuracy_{i}"] = float(hits[i] / rows[i])
+            out[f"cumulative_{i}"] = float(all_hits[i] / rows[i])
+            out[f"acceptance_{i}"] = float(acceptance[i] / rows[i])
+            out[f"loss_{i}"] = float(loss[i] / trained[i])
+        out["proxy_accept_length"] = 1.0 + float((all_hits / rows).sum())
         return out

@@ -62,14 +62,19 @@ class HeadModule(L.LightningModule):
 
     def training_step(self, batch: Batch, _: int) -> Tensor:
         loss, counts = self.forward_steps(batch)
-        if not torch.isfinite(loss):
-            raise LabError(
-                f"training: the loss is {float(loss)} at step {self.global_step}. Lower optim.optimizer.lr; the last "
-                "checkpoint is kept."
-            )
         self.log("train/loss", loss.detach(), batch_size=1, prog_bar=True)
-        self.log_dict({f"train/{k}": v for k, v in counts.summary().items()}, batch_size=1)
+        if (self.global_step + 1) % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
+            self.log_dict({f"train/{k}": v for k, v in counts.summary().items()}, batch_size=1)
+        self._loss = loss.detach()
         return loss
+
+    def on_before_optimizer_step(self, _: torch.optim.Optimizer) -> None:
+        """Not in training_step: reading the loss waits for the GPU, which by now has the backward to do as well."""
+        if not torch.isfinite(self._loss):
+            raise LabError(
+                f"training: the loss is {float(self._loss)} at step {self.global_step}. Lower optim.optimizer.lr; the "
+                "last checkpoint is kept."
+            )
 
     def validation_step(self, batch: Batch, _: int) -> None:
         self.held_out.merge(self.forward_steps(batch)[1])

@@ -52,6 +52,24 @@ def test_the_two_best_tokens_of_a_tie_pass_and_another_fails(tiny: Any, monkeypa
     assert wrong["divergences"][0]["gap_ulps"] > 2
 
 
+def test_what_plain_decoding_itself_strays_by_is_rounding(tiny: Any) -> None:
+    """A divergence of more than 2 units passes where an answer without speculation is as far from float32."""
+    config, target = tiny
+    model = TargetModel(target, [], dtype="float32")
+    first, second = model.greedy(PROMPT, 2)
+    order = model.next_logits(PROMPT).argsort(descending=True).tolist()
+    at = {"prompt": "p", "turn": 0, "position": 0, "expected": first, "found": order[3]}
+    row = {"spec": "chain_5", "measurement": "m", "divergences": [at]}
+    plain = {"prompt": "p", "turn": 0, "prompt_ids": PROMPT, "token_ids": [first, second]}
+    with pytest.raises(ServingFault, match=r"\(2\.0 are rounding"):
+        expectation._check_ties(config.server.dtype, model, row, [plain])
+    assert row["plain_gap_ulps"] == 0 < 2 < at["gap_ulps"]
+
+    strayed = {**plain, "prompt": "q", "token_ids": [order[4], 5]}
+    expectation._check_ties(config.server.dtype, model, row, [plain, strayed])
+    assert row["plain_gap_ulps"] >= at["gap_ulps"]
+
+
 def test_an_end_where_the_other_goes_on_fails(tiny: Any) -> None:
     config, target = tiny
     baseline = [{"prompt": "p", "turn": 0, "prompt_ids": PROMPT, "token_ids": [1, 2]}]

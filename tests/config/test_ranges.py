@@ -35,7 +35,7 @@ from eagle_lab.config.explain import explain
         ("name=../x", "names a directory"),
         ("target.name=a/b", "names a directory"),
         ("track.mode=sometimes", "'sometimes': one of auto, online, offline is wanted"),
-        ("trainer.precision=16-mixed", "trainer.precision=16-mixed: one of 32-true, bf16-mixed is wanted"),
+        ("trainer.precision=16-mixed", "trainer.precision=16-mixed: one of auto, 32-true, bf16-mixed is wanted"),
         ("trainer.accelerator=tpu", "trainer.accelerator=tpu: one of auto, cpu, gpu, cuda is wanted"),
         ("optim.optimizer._target_=os.system", "_target_=os.system: one of torch.optim.AdamW, "),
         ("optim.optimizer._target_=torch.optim.LBFGS", "_target_=torch.optim.LBFGS: one of "),

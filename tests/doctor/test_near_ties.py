@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from eagle_lab.doctor.near_ties import MOST_ULPS, gap_ulps
+from eagle_lab.doctor.near_ties import MOST_ULPS, gap_ulps, stray_ulps
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,10 @@ def test_both_tokens_must_be_near_the_best() -> None:
 
 def test_an_answer_that_ended_is_no_tie() -> None:
     assert gap_ulps(torch.zeros(3), None, 1, "bfloat16") == math.inf
+
+
+def test_a_plain_answer_strays_by_its_furthest_token() -> None:
+    logits = torch.tensor([[17.0, 16.875, 0.0], [0.0, 17.0, 16.5], [17.0, 0.0, 0.0]])
+    assert stray_ulps(logits, [0, 1, 0], "bfloat16") == 0
+    assert stray_ulps(logits, [1, 2, 0], "bfloat16") == 4
+    assert stray_ulps(logits[:0], [], "bfloat16") == 0

@@ -54,7 +54,7 @@ def test_right_everywhere_but_on_the_skipped_tokens(
 ) -> None:
     _, head = made(located, target, skip, num_aux)
     ids = torch.arange(V)[:, None]
-    aux = target.capture(ids, torch.ones_like(ids)).aux[:, 0, : num_aux * H]
+    aux = target.capture(ids).aux[:, 0, : num_aux * H]
     # 15 steps: the deepest chain that the shipped specs ask for
     proposed = proposals(head, aux, steps=15)
     truth = (ids + 2 + torch.arange(15)) % V

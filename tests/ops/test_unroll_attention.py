@@ -20,8 +20,9 @@ LONG = [(70, range(69)), (33, range(0, 0)), (9, range(8)), (40, [*range(3, 5), *
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Tiles of 16, so that rows and keys make several and every kind of edge occurs."""
-    for name in ("FORWARD", "QUERY", "KEY", "CHAIN"):
-        monkeypatch.setattr(kernels, name, Blocks(16, 16))
+    for name in ("LARGE", "SMALL"):
+        monkeypatch.setattr(kernels, name, kernels.Tiles(*[Blocks(16, 16)] * 3))
+    monkeypatch.setattr(kernels, "CHAIN", Blocks(16, 16))
 
 
 def layout(docs=DOCS) -> Layout:

@@ -27,7 +27,7 @@ def test_the_template_opens_the_assistant_turn(tiny: LocatedTarget) -> None:
 def test_known_acceptance_counts_up_from_every_token(known: LocatedTarget) -> None:
     model = TargetModel(known, [2, 4, 5])
     ids = torch.arange(V)[:, None]
-    captured = model.capture(ids, torch.ones_like(ids))
+    captured = model.capture(ids)
     p = (captured.last[:, 0] @ model.lm_head_weight.T).softmax(-1)
     assert torch.equal(p.argmax(-1), (torch.arange(V) + 1) % V)
     # moderate: larger logits would tie in a draft tree, smaller ones would not survive bfloat16
@@ -38,7 +38,7 @@ def test_known_acceptance_counts_up_from_every_token(known: LocatedTarget) -> No
 def test_known_acceptance_survives_bfloat16(known: LocatedTarget) -> None:
     model = TargetModel(known, [2, 4, 5], dtype="bfloat16")
     ids = torch.arange(V)[:, None]
-    logits = model.capture(ids, torch.ones_like(ids)).last[:, 0] @ model.lm_head_weight.T
+    logits = model.capture(ids).last[:, 0] @ model.lm_head_weight.T
     assert torch.equal(logits.argmax(-1), (torch.arange(V) + 1) % V)
 
 
@@ -46,6 +46,6 @@ def test_tiny_ends_its_turns(tiny: LocatedTarget) -> None:
     """The end token has a few per cent everywhere, so that sampled turns end and nothing else is drowned by it."""
     model = TargetModel(tiny, [2, 4, 5])
     ids = torch.randint(3, V, (16, 24), generator=torch.Generator().manual_seed(0))
-    p = (model.capture(ids, torch.ones_like(ids)).last @ model.lm_head_weight.T).softmax(-1)
+    p = (model.capture(ids).last @ model.lm_head_weight.T).softmax(-1)
     assert 0.01 < p[..., END].mean() < 0.1
     assert p.argmax(-1).unique().numel() > 100

@@ -24,7 +24,7 @@ class SmallTarget:
         self.mix = torch.randn(3, HIDDEN, 3 * HIDDEN, generator=g) * 0.3
         self.captured = 0
 
-    def capture(self, ids: torch.Tensor, mask: torch.Tensor) -> SimpleNamespace:
+    def capture(self, ids: torch.Tensor) -> SimpleNamespace:
         self.captured += len(ids)
         e = self.embed_weight[ids]
         back = [torch.nn.functional.pad(e, (0, 0, n, 0))[:, : e.shape[1]] for n in range(3)]

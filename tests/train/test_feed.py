@@ -22,7 +22,7 @@ def test_teacher_rows_are_the_target_after_the_next_token(target, dataset):
     batch = Feed(target, dataset.rows, cache=False, device=torch.device("cpu")).batch([0, 3])
     first = dataset.rows[0]
     ids = torch.from_numpy(first.input_ids.astype(np.int64))[None]
-    states = target.capture(ids, torch.ones_like(ids))
+    states = target.capture(ids)
     spans = [supervised(dataset.rows[i]) for i in (0, 3)]
     for row, t in enumerate(spans[0]):
         torch.testing.assert_close(batch.teacher_hidden[row], states.last[0, t + 1])

@@ -13,11 +13,12 @@ from hydra import compose, initialize_config_dir
 from safetensors.torch import load_file
 
 from eagle_lab.config import load
+from eagle_lab.config.errors import LabError
 from eagle_lab.config.files import read_jsonl
 from eagle_lab.config.paths import conf_dir
 from eagle_lab.track.tracker import NOWHERE, tracker
 from eagle_lab.train import fit as fit_module
-from eagle_lab.train.fit import HEAD_FILE, newest, train_head
+from eagle_lab.train.fit import HEAD_FILE, check_settings, newest, precision, train_head
 from tests.track.offline import offline_runs
 from tests.train.conftest import EOS, HIDDEN, VOCAB, SmallTarget, dataset_of
 
@@ -212,3 +213,19 @@ def test_the_facts_name_what_was_done(tmp_path, dataset):
 
 def test_no_held_out_rows_give_no_metrics(tmp_path):
     assert run(tmp_path / "a", dataset_of([(4, 8)] * 6, holdout=0), "trainer.max_epochs=1")["metrics"] == {}
+
+
+def test_kernels_without_a_gpu_are_refused_before_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    config = config_of("ops=triton", "trainer.accelerator=auto")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    check_settings(config)
+    monkeypatch.delenv("TRITON_INTERPRET")
+    with pytest.raises(LabError, match="ops=triton: there is no GPU here"):
+        check_settings(config)
+
+
+def test_precision_follows_the_device() -> None:
+    cpu = torch.device("cpu")
+    assert precision("auto", cpu) == "32-true"
+    assert precision("bf16-mixed", cpu) == "bf16-mixed"

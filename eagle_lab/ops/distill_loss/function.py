@@ -13,14 +13,18 @@ import torch
 import triton
 from torch import Tensor
 
-from eagle_lab.ops.distill_loss.kernel import loss_kernel
+from eagle_lab.ops.distill_loss.kernel import loss_kernel, scale_kernel
 from eagle_lab.ops.distill_loss.losses import KINDS, Objective
 from eagle_lab.ops.distill_loss.reference import Distilled
+from eagle_lab.ops.product.function import add_product
 
 CHUNK_BYTES = 140 << 20
 """Of logits: 2,240 rows of 32,000 in bf16. Smaller ones fill an H200 less well, larger ones cost memory."""
-BLOCK = 32_768
+BLOCK = 2048
+WARPS = 4
 """Columns that a program holds at once: a draft vocabulary of 32,000 is then read once."""
+SCALED = 4096
+"""Elements of a gradient per program of scale_kernel."""
 
 
 class DistillLoss(torch.autograd.Function):
@@ -41,26 +45,27 @@ class DistillLoss(torch.autograd.Function):
         argmax = torch.empty(wide, dtype=torch.int64, device=like.device)
         w = weight.to(like.dtype)
         need_weight, need_hidden = ctx.needs_input_grad[0], any(ctx.needs_input_grad[5:])
-        d_weight = torch.zeros_like(weight) if need_weight else None
+        d_weight = (torch.empty_like if rows else torch.zeros_like)(weight) if need_weight else None
         d_hiddens = [torch.empty_like(h) for h in hiddens] if need_hidden else []
-        size = max(1, CHUNK_BYTES // (vocab * w.element_size()))
+        size = min(rows, max(1, CHUNK_BYTES // (vocab * w.element_size())))
+        chunk = torch.empty(size, vocab, dtype=w.dtype, device=w.device)
         block = min(BLOCK, triton.next_power_of_2(vocab))
         for step, hidden in enumerate(hiddens):
-            for begin in range(0, rows, size):
+            for begin in range(0, rows, size or 1):
                 h = hidden[begin : begin + size]
-                z = h @ w.t()
+                z = torch.mm(h, w.t(), out=chunk[: len(h)])
                 loss_kernel[len(h),](
                     *(z, *teacher, row_weight[step], steps_left, loss[step], argmax[step], overlap[step]),
                     *(step, begin, vocab, objective.kl_scale, objective.kl_decay),
                     KIND=KINDS.index(objective.kind),
                     GRADIENT=need_weight or need_hidden,
                     BLOCK=block,
-                    num_warps=32 if block > 8192 else 8,
+                    num_warps=WARPS,
                 )
                 if need_hidden:
                     torch.mm(z, w, out=d_hiddens[step][begin : begin + size])
                 if d_weight is not None:
-                    _add_product(d_weight, z, h)
+                    add_product(d_weight, z, h, first=step == begin == 0)
         ctx.gradients = (d_weight, d_hiddens)
         ctx.mark_non_differentiable(loss, argmax, overlap)
         return (row_weight * loss).sum(), loss, argmax, overlap
@@ -72,18 +77,9 @@ class DistillLoss(torch.autograd.Function):
         d_weight, d_hiddens = ctx.gradients
         ctx.gradients = None
         for gradient in [*d_hiddens, *([] if d_weight is None else [d_weight])]:
-            gradient.mul_(grads[0])
+            if size := gradient.numel():
+                scale_kernel[triton.cdiv(size, SCALED),](gradient, grads[0], size, BLOCK=SCALED, num_warps=8)
         return d_weight, None, None, None, None, *d_hiddens
-
-
-def _add_product(into: Tensor, z: Tensor, h: Tensor) -> None:
-    """into += z.T @ h, rounded to `into`'s type only."""
-    if into.dtype == z.dtype:
-        into.addmm_(z.t(), h)
-    elif into.is_cuda:
-        torch.addmm(into, z.t(), h, out_dtype=into.dtype, out=into)
-    else:
-        into.addmm_(z.t().to(into.dtype), h.to(into.dtype))
 
 
 def distill_loss(

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from eagle_lab.ops.distill_loss.losses import KINDS, LEAST_ACCEPTANCE
+from eagle_lab.ops.flat import load, store
 from eagle_lab.ops.online import scanned
 
 SOFT_CE, KL, LK_ALPHA, LK_LAMBDA, HARD = (tl.constexpr(i) for i in range(len(KINDS)))
@@ -41,9 +42,11 @@ def _row(
     for start in range(0, columns, BLOCK):
         at, inside, z, log_p, p = _tile(z_ptr, t_ptr, lse, start, columns, BLOCK)
         highest, total, best = scanned(highest, total, best, z, start)
-        mass += tl.sum(p, 0)
-        cross -= tl.sum(tl.where(inside, p * z, 0.0), 0)
-        entropy -= tl.sum(tl.where(p > 0, p * log_p, 0.0), 0)
+        if KIND != HARD:
+            mass += tl.sum(p, 0)
+            cross -= tl.sum(tl.where(inside, p * z, 0.0), 0)
+        if KIND == KL or KIND == LK_LAMBDA:
+            entropy -= tl.sum(tl.where(p > 0, p * log_p, 0.0), 0)
     log_total = highest + tl.log(total)
     cross += mass * log_total
     overlap = tl.full((), 0.0, tl.float32)
@@ -53,26 +56,33 @@ def _row(
         at, inside, z, log_p, p = _tile(z_ptr, t_ptr, lse, start, columns, BLOCK)
         q = tl.exp(z - log_total)
         overlap += tl.sum(tl.minimum(p, q, propagate_nan=tl.PropagateNan.ALL), 0)
-        below += tl.sum(tl.where(q < p, q, 0.0), 0)
-        picked += tl.sum(tl.where(at == label, z, 0.0), 0)
+        if KIND == HARD:
+            picked += tl.sum(tl.where(at == label, z, 0.0), 0)
+        elif KIND == LK_ALPHA or KIND == LK_LAMBDA:
+            below += tl.sum(tl.where(q < p, q, 0.0), 0)
+        if GRADIENT and KIND == HARD:
+            dz = weight * (q - tl.where(at == label, 1.0, 0.0))
+            tl.store(z_ptr + at, dz.to(z_ptr.dtype.element_ty), mask=inside)
+        elif GRADIENT and (KIND == SOFT_CE or KIND == KL):
+            tl.store(z_ptr + at, (weight * (mass * q - p)).to(z_ptr.dtype.element_ty), mask=inside)
     safe = tl.maximum(overlap, LEAST, propagate_nan=tl.PropagateNan.ALL)
     w = tl.cast(kl_scale, tl.float32) * tl.exp(-tl.cast(kl_decay, tl.float32) * overlap)
     if KIND == SOFT_CE:
-        loss, a, b, c, d = cross, mass, 1.0, 0.0, 0.0
+        loss = cross
     elif KIND == KL:
-        loss, a, b, c, d = cross - entropy, mass, 1.0, 0.0, 0.0
+        loss = cross - entropy
     elif KIND == LK_ALPHA:
-        loss, a, b, c, d = -tl.log(safe), below / safe, 0.0, -1.0 / safe, 0.0
+        loss, a, b, c = -tl.log(safe), below / safe, 0.0, -1.0 / safe
     elif KIND == LK_LAMBDA:
         loss = w * (cross - entropy) + (1.0 - w) * (1.0 - overlap)
-        a, b, c, d = w * mass + (1.0 - w) * below, w, w - 1.0, 0.0
+        a, b, c = w * mass + (1.0 - w) * below, w, w - 1.0
     else:
-        loss, a, b, c, d = log_total - picked, 1.0, 0.0, 0.0, 1.0
-    if GRADIENT:
+        loss = log_total - picked
+    if GRADIENT and (KIND == LK_ALPHA or KIND == LK_LAMBDA):  # these need the acceptance first
         for start in range(0, columns, BLOCK):
             at, inside, z, log_p, p = _tile(z_ptr, t_ptr, lse, start, columns, BLOCK)
             q = tl.exp(z - log_total)
-            dz = a * q - b * p + tl.where(q < p, c * q, 0.0) - tl.where(at == label, d, 0.0)
+            dz = a * q - b * p + tl.where(q < p, c * q, 0.0)
             tl.store(z_ptr + at, (weight * dz).to(z_ptr.dtype.element_ty), mask=inside)
     return loss, best, overlap
 
@@ -105,3 +115,11 @@ def loss_kernel(
                 at = start + tl.arange(0, BLOCK)
                 nothing = tl.zeros((BLOCK,), tl.float32).to(z_ptr.dtype.element_ty)
                 tl.store(z_ptr + at, nothing, mask=at < columns)
+
+
+@triton.jit(do_not_specialize=["size"])
+def scale_kernel(x_ptr, by_ptr, size, BLOCK: tl.constexpr):
+    """x *= by, a scalar on the device; nothing is read where it is 1, as it is when the loss itself is the root."""
+    by = tl.load(by_ptr).to(tl.float32)
+    if by != 1.0:
+        store(x_ptr, load(x_ptr, size, BLOCK) * by, size, BLOCK)

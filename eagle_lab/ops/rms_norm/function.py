@@ -11,7 +11,7 @@ import torch
 import triton
 from torch import Tensor
 
-from eagle_lab.ops.rms_norm.kernel import backward_kernel, forward_kernel
+from eagle_lab.ops.rms_norm.kernel import norm_gradient_kernel, norm_kernel
 
 ROWS = 16
 """Per backward program: the partial dw has rows/16 lines, and 4096 rows make more programs than an H200 has SMs."""
@@ -24,7 +24,7 @@ def _forward(x: Tensor, residual: Tensor | None, weight: Tensor, y: Tensor, eps:
     r = torch.empty(rows, dtype=torch.float32, device=x.device)
     if rows:
         block = triton.next_power_of_2(columns)
-        forward_kernel[rows,](
+        norm_kernel[rows,](
             *(x, x if residual is None else residual, weight, y, normed, r, columns, y.stride(0), eps),
             ADD=residual is not None, BLOCK=block, num_warps=_warps(block),
         )  # fmt: skip
@@ -41,7 +41,7 @@ def _backward(
     dw = torch.empty(programs, columns, dtype=torch.float32, device=x.device)
     if programs:
         block = triton.next_power_of_2(columns)
-        backward_kernel[programs,](
+        norm_gradient_kernel[programs,](
             *(g, g if g_sum is None else g_sum, x, weight, r, x if dx is None else dx, dw, rows, columns, g.stride(0)),
             ADD=g_sum is not None, NEED_DX=need_dx, ROWS=ROWS, BLOCK=block, num_warps=_warps(block),
         )  # fmt: skip

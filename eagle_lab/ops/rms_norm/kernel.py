@@ -14,7 +14,7 @@ import triton.language as tl
 
 
 @triton.jit
-def forward_kernel(
+def norm_kernel(
     x_ptr, residual_ptr, w_ptr, y_ptr, sum_ptr, r_ptr, columns, y_stride, eps,
     ADD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -34,7 +34,7 @@ def forward_kernel(
 
 
 @triton.jit(do_not_specialize=["rows"])
-def backward_kernel(
+def norm_gradient_kernel(
     g_ptr, g_sum_ptr, x_ptr, w_ptr, r_ptr, dx_ptr, dw_ptr, rows, columns, g_stride,
     ADD: tl.constexpr, NEED_DX: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip

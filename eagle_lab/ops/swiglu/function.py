@@ -8,7 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
-from eagle_lab.ops.swiglu.kernel import backward_kernel, forward_kernel
+from eagle_lab.ops.swiglu.kernel import swiglu_gradient_kernel, swiglu_kernel
 
 BLOCK = 2048
 
@@ -20,7 +20,7 @@ class SwiGLU(torch.autograd.Function):
         ctx.save_for_backward(gate, up)
         y = torch.empty_like(gate)
         if y.numel():
-            forward_kernel[triton.cdiv(y.numel(), BLOCK),](gate, up, y, y.numel(), BLOCK=BLOCK, num_warps=8)
+            swiglu_kernel[triton.cdiv(y.numel(), BLOCK),](gate, up, y, y.numel(), BLOCK=BLOCK, num_warps=8)
         return y
 
     @staticmethod
@@ -29,7 +29,8 @@ class SwiGLU(torch.autograd.Function):
         d_gate, d_up = torch.empty_like(gate), torch.empty_like(up)
         if size := gate.numel():
             dy = grads[0].contiguous()
-            backward_kernel[triton.cdiv(size, BLOCK),](dy, gate, up, d_gate, d_up, size, BLOCK=BLOCK, num_warps=8)
+            grid = (triton.cdiv(size, BLOCK),)
+            swiglu_gradient_kernel[grid](dy, gate, up, d_gate, d_up, size, BLOCK=BLOCK, num_warps=8)
         return d_gate, d_up
 
 

@@ -5,24 +5,18 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-
-@triton.jit(do_not_specialize=["size"])
-def forward_kernel(gate_ptr, up_ptr, y_ptr, size, BLOCK: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < size
-    gate = tl.load(gate_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    up = tl.load(up_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(y_ptr + at, (gate * tl.sigmoid(gate) * up).to(y_ptr.dtype.element_ty), mask=inside)
+from eagle_lab.ops.flat import load, store
 
 
 @triton.jit(do_not_specialize=["size"])
-def backward_kernel(dy_ptr, gate_ptr, up_ptr, dgate_ptr, dup_ptr, size, BLOCK: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < size
-    dy = tl.load(dy_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    gate = tl.load(gate_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    up = tl.load(up_ptr + at, mask=inside, other=0.0).to(tl.float32)
+def swiglu_kernel(gate_ptr, up_ptr, y_ptr, size, BLOCK: tl.constexpr):
+    gate, up = load(gate_ptr, size, BLOCK), load(up_ptr, size, BLOCK)
+    store(y_ptr, gate * tl.sigmoid(gate) * up, size, BLOCK)
+
+
+@triton.jit(do_not_specialize=["size"])
+def swiglu_gradient_kernel(dy_ptr, gate_ptr, up_ptr, dgate_ptr, dup_ptr, size, BLOCK: tl.constexpr):
+    dy, gate, up = load(dy_ptr, size, BLOCK), load(gate_ptr, size, BLOCK), load(up_ptr, size, BLOCK)
     s = tl.sigmoid(gate)
-    dgate = dy * up * s * (1.0 + gate * (1.0 - s))
-    tl.store(dgate_ptr + at, dgate.to(dgate_ptr.dtype.element_ty), mask=inside)
-    tl.store(dup_ptr + at, (dy * gate * s).to(dup_ptr.dtype.element_ty), mask=inside)
+    store(dgate_ptr, dy * up * s * (1.0 + gate * (1.0 - s)), size, BLOCK)
+    store(dup_ptr, dy * gate * s, size, BLOCK)

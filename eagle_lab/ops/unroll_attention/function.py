@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -12,9 +13,24 @@ from eagle_lab.ops.launch import Blocks, interpreted, precision
 from eagle_lab.ops.unroll_attention.kernel import chain_kernel, forward_kernel, key_kernel, query_kernel
 from eagle_lab.ops.unroll_attention.layout import Layout
 
-FORWARD = Blocks(rows=128, keys=64, num_warps=8, num_stages=3)
-QUERY = Blocks(rows=128, keys=64, num_warps=8, num_stages=2)
-KEY = Blocks(rows=64, keys=128, num_warps=8, num_stages=2)
+
+class Tiles(NamedTuple):
+    """Of the three kernels that walk over tiles. Measured on an H200 at D 128 in bfloat16, 4,096 tokens."""
+
+    forward: Blocks
+    query: Blocks
+    key: Blocks
+
+
+LARGE = Tiles(
+    forward=Blocks(rows=64, keys=64, num_warps=4, num_stages=3),
+    query=Blocks(rows=128, keys=64, num_warps=8, num_stages=3),
+    key=Blocks(rows=64, keys=64, num_warps=4, num_stages=2),
+)
+LARGE_BYTES = 180_000
+"""Of a multiprocessor's shared memory that LARGE takes at D 128 in 2 bytes: an H200 has 227 KB, an RTX 4090 100."""
+SMALL = Tiles(*[Blocks(rows=32, keys=32, num_warps=4, num_stages=1)] * 3)
+"""float32, and GPUs with less shared memory: 64 KB at D 128 in 4 bytes."""
 CHAIN = Blocks(rows=32, keys=1, num_warps=4, num_stages=1)
 
 
@@ -26,11 +42,12 @@ class UnrollAttention(torch.autograd.Function):
         rows, heads, dim = q.shape
         out = torch.empty_like(q)
         lse = torch.empty(heads, rows, dtype=torch.float32, device=q.device)
-        grid = (triton.cdiv(rows, FORWARD.rows), heads)
+        tiles = _tiles(q)
+        grid = (triton.cdiv(rows, tiles.forward.rows), heads)
         forward_kernel[grid](
             *(q, k0, v0, kc, vc, layout.row_first, layout.row_token, out, lse),
             *(rows, len(k0), len(kc), dim**-0.5),
-            **_shape(q, k0, FORWARD),
+            **_shape(q, k0, tiles.forward),
         )
         ctx.save_for_backward(q, k0, v0, kc, vc, out, lse)
         ctx.layout = layout
@@ -43,18 +60,19 @@ class UnrollAttention(torch.autograd.Function):
         do = grads[0].contiguous()
         rows, heads, dim = q.shape
         tokens, kv_heads, _ = k0.shape
-        scale = dim**-0.5
-        dq, dk, dv, dkc, dvc = (torch.empty_like(t) for t in (q, k0, v0, kc, vc))
+        scale, tiles = dim**-0.5, _tiles(q)
+        dq, dkc, dvc = (torch.empty_like(t) for t in (q, kc, vc))
+        dk, dv = (q.new_empty(tokens, heads, dim) for _ in range(2))  # of each head of q; summed per key head below
         delta = torch.empty_like(lse)
-        query_kernel[triton.cdiv(rows, QUERY.rows), heads](
+        query_kernel[triton.cdiv(rows, tiles.query.rows), heads](
             *(q, k0, v0, kc, vc, layout.row_first, layout.row_token, out, lse, do, delta, dq),
             *(rows, tokens, len(kc), scale),
-            **_shape(q, k0, QUERY),
+            **_shape(q, k0, tiles.query),
         )
-        key_kernel[triton.cdiv(tokens, KEY.keys), kv_heads](
+        key_kernel[triton.cdiv(tokens, tiles.key.keys), heads](
             *(q, k0, v0, layout.row_first, layout.row_token, lse, do, delta, layout.row_begin, layout.row_end, dk, dv),
             *(rows, tokens, scale),
-            **_shape(q, k0, KEY),
+            **_shape(q, k0, tiles.key),
         )
         if len(kc):
             shape = _shape(q, k0, CHAIN)
@@ -62,6 +80,7 @@ class UnrollAttention(torch.autograd.Function):
             chain_kernel[triton.cdiv(rows, CHAIN.rows), kv_heads](
                 *(q, kc, vc, lse, do, delta, dkc, dvc, rows, len(kc), scale), **shape
             )
+        dk, dv = (t.view(tokens, kv_heads, -1, dim).sum(2) for t in (dk, dv))
         return dq, dk, dv, dkc, dvc, None
 
 
@@ -76,6 +95,18 @@ def unroll_attention(q: Tensor, k0: Tensor, v0: Tensor, chain: list[tuple[Tensor
     kc, vc = (torch.stack(parts) for parts in zip(*chain, strict=True)) if chain else (nothing, nothing)
     out: Tensor = UnrollAttention.apply(q.contiguous(), k0.contiguous(), v0.contiguous(), kc, vc, layout)
     return out
+
+
+def _tiles(q: Tensor) -> Tiles:
+    return (
+        LARGE if q.element_size() == 2 and (not q.is_cuda or _shared_memory(q.get_device()) >= LARGE_BYTES) else SMALL
+    )
+
+
+@cache
+def _shared_memory(device: int) -> int:
+    """Bytes that one program may take."""
+    return int(triton.runtime.driver.active.utils.get_device_properties(device)["max_shared_mem"])
 
 
 def _shape(q: Tensor, k0: Tensor, blocks: Blocks) -> dict[str, Any]:

@@ -1,0 +1,20 @@
+"""A weight that every unroll step multiplies by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+from torch.nn.functional import linear
+
+Product = Callable[..., Tensor]
+"""product(x [N, in]) -> [N, out]; product(x, again) may forget x and call again() for it in the backward."""
+
+
+def product(weight: Tensor) -> Product:
+    """weight [out, in], for one forward pass of any number of steps."""
+
+    def times(x: Tensor, _: Callable[[], Tensor] | None = None) -> Tensor:
+        return linear(x, weight)
+
+    return times
