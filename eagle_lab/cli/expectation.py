@@ -160,10 +160,10 @@ def replay_requests(
 def _check_ties(dtype: str, model: TargetModel, row: dict[str, Any], baseline: list[dict[str, Any]]) -> None:
     """Gives each divergence its `gap_ulps`; ServingFault for one that is no near tie of the target's best tokens.
 
-    model: the target in float32. Where its two tokens are further apart than MOST_ULPS, they may be as far as plain
-    decoding itself strays from float32 somewhere in its answers, without any speculation: `plain_gap_ulps`.
+    model: the target in float32. Where its two tokens are further apart than MOST_ULPS, plain decoding's own answers,
+    in which nothing speculates, say how far rounding goes: `plain_gap_ulps`.
     """
-    from eagle_lab.doctor.near_ties import MOST_ULPS, gap_ulps, stray_ulps
+    from eagle_lab.doctor.near_ties import MARGIN, MOST_PLAIN_ULPS, MOST_ULPS, gap_ulps, stray_ulps
 
     asked = {(r["prompt"], r["turn"]): r for r in baseline}
     for at in row["divergences"]:
@@ -174,7 +174,13 @@ def _check_ties(dtype: str, model: TargetModel, row: dict[str, Any], baseline: l
     if any(at["gap_ulps"] > allowed for at in row["divergences"]):
         answers = ((r["prompt_ids"], r["token_ids"]) for r in baseline)
         row["plain_gap_ulps"] = max(stray_ulps(model.answer_logits(*a), a[1], dtype) for a in answers)
-        allowed = max(allowed, row["plain_gap_ulps"])
+        if row["plain_gap_ulps"] > MOST_PLAIN_ULPS:
+            raise ServingFault(
+                f"{row['spec']}: plain decoding itself answers with a token that is {row['plain_gap_ulps']:.0f} ulps "
+                f"of {dtype} below the target's best one. Rounding explains no {MOST_PLAIN_ULPS:.0f}: the server does not "
+                "run these weights, or computes something else."
+            )
+        allowed = max(allowed, MARGIN * row["plain_gap_ulps"])
     wrong = [at for at in row["divergences"] if at["gap_ulps"] > allowed]
     if wrong:
         at = wrong[0]
@@ -182,9 +188,9 @@ def _check_ties(dtype: str, model: TargetModel, row: dict[str, Any], baseline: l
             f"{row['spec']}: speculation changes greedy answers, and rounding does not explain it in {len(wrong)} of "
             f"{len(row['divergences'])} prompts. First: prompt {at['prompt']}, turn {at['turn'] + 1}, token "
             f"{at['position']}: plain decoding gives {at['expected']}, this server {at['found']}, {at['gap_ulps']:.1f} "
-            f"ulps of {dtype} below the target's best token ({allowed:.1f} are rounding, as plain decoding shows). "
-            f"Compare measurements/{row['measurement']} (requests.jsonl) with the baseline's; a wrong verification, "
-            "another target or a broken cache does this."
+            f"ulps of {dtype} below the target's best token; {allowed:.1f} are rounding, by plain decoding's own "
+            f"answers. Compare measurements/{row['measurement']} (requests.jsonl) with the baseline's; a wrong "
+            "verification, another target or a broken cache does this."
         )
 
 

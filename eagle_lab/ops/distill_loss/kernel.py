@@ -11,7 +11,7 @@ import triton.language as tl
 
 from eagle_lab.ops.distill_loss.losses import KINDS, LEAST_ACCEPTANCE
 from eagle_lab.ops.flat import load, store
-from eagle_lab.ops.online import scanned
+from eagle_lab.ops.online import joined, scanned
 
 SOFT_CE, KL, LK_ALPHA, LK_LAMBDA, HARD = (tl.constexpr(i) for i in range(len(KINDS)))
 LEAST = tl.constexpr(LEAST_ACCEPTANCE)
@@ -33,38 +33,38 @@ def _row(
     KIND: tl.constexpr, GRADIENT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """(loss, argmax, acceptance) of one row; with GRADIENT z becomes weight * dz."""
-    highest = tl.full((), float("-inf"), tl.float32)
-    total = tl.full((), 0.0, tl.float32)
-    cross = tl.full((), 0.0, tl.float32)
-    entropy = tl.full((), 0.0, tl.float32)
-    mass = tl.full((), 0.0, tl.float32)
-    best = tl.full((), 0, tl.int32)
+    # sums lane by lane, which meet at the row's end
+    highest = tl.full((BLOCK,), float("-inf"), tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    cross, entropy, mass = total, total, total
+    best = tl.arange(0, BLOCK)
     for start in range(0, columns, BLOCK):
         at, inside, z, log_p, p = _tile(z_ptr, t_ptr, lse, start, columns, BLOCK)
-        highest, total, best = scanned(highest, total, best, z, start)
+        highest, total, best = scanned(highest, total, best, z, at)
         if KIND != HARD:
-            mass += tl.sum(p, 0)
-            cross -= tl.sum(tl.where(inside, p * z, 0.0), 0)
+            mass += p
+            cross -= tl.where(inside, p * z, 0.0)
         if KIND == KL or KIND == LK_LAMBDA:
-            entropy -= tl.sum(tl.where(p > 0, p * log_p, 0.0), 0)
-    log_total = highest + tl.log(total)
-    cross += mass * log_total
-    overlap = tl.full((), 0.0, tl.float32)
-    below = tl.full((), 0.0, tl.float32)
-    picked = tl.full((), 0.0, tl.float32)
+            entropy -= tl.where(p > 0, p * log_p, 0.0)
+    log_total, best = joined(highest, total, best)
+    mass, entropy = tl.sum(mass, 0), tl.sum(entropy, 0)
+    cross = tl.sum(cross, 0) + mass * log_total
+    overlap = tl.zeros((BLOCK,), tl.float32)
+    below, picked = overlap, overlap
     for start in range(0, columns, BLOCK):
         at, inside, z, log_p, p = _tile(z_ptr, t_ptr, lse, start, columns, BLOCK)
         q = tl.exp(z - log_total)
-        overlap += tl.sum(tl.minimum(p, q, propagate_nan=tl.PropagateNan.ALL), 0)
+        overlap += tl.minimum(p, q, propagate_nan=tl.PropagateNan.ALL)
         if KIND == HARD:
-            picked += tl.sum(tl.where(at == label, z, 0.0), 0)
+            picked += tl.where(at == label, z, 0.0)
         elif KIND == LK_ALPHA or KIND == LK_LAMBDA:
-            below += tl.sum(tl.where(q < p, q, 0.0), 0)
+            below += tl.where(q < p, q, 0.0)
         if GRADIENT and KIND == HARD:
             dz = weight * (q - tl.where(at == label, 1.0, 0.0))
             tl.store(z_ptr + at, dz.to(z_ptr.dtype.element_ty), mask=inside)
         elif GRADIENT and (KIND == SOFT_CE or KIND == KL):
             tl.store(z_ptr + at, (weight * (mass * q - p)).to(z_ptr.dtype.element_ty), mask=inside)
+    overlap, below, picked = tl.sum(overlap, 0), tl.sum(below, 0), tl.sum(picked, 0)
     safe = tl.maximum(overlap, LEAST, propagate_nan=tl.PropagateNan.ALL)
     w = tl.cast(kl_scale, tl.float32) * tl.exp(-tl.cast(kl_decay, tl.float32) * overlap)
     if KIND == SOFT_CE:
