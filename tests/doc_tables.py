@@ -18,7 +18,7 @@ COLUMNS = (
     *("spec", "accept length (95% interval)", "accepted at draft position 1, 2, 3, 4"),
     *("tok/s", "speed-up", "breaks even at"),
 )
-HEADER = f"| {' | '.join(COLUMNS)} |"
+OP_COLUMNS = ("tokens", "supervised", "who", "ms (p20 to p80)", "GiB", "TFLOP/s")
 
 
 def renewed(page: str) -> str:
@@ -32,7 +32,9 @@ def _block(found: re.Match[str]) -> str:
     rows = [row for row in map(json.loads, lines) if all(str(row.get(k)) == v for k, v in wanted.items())]
     assert rows, f"no row in docs/results/{found['file']} has {wanted}"
     opening = found[0].partition("\n")[0]
-    return "\n".join([opening, HEADER, "|---|---|---|---|---|---|", *map(_line, rows), "<!-- end of rows -->"])
+    columns, line = (OP_COLUMNS, _op_line) if "op" in rows[0] else (COLUMNS, _line)
+    header = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    return "\n".join([opening, *header, *map(line, rows), "<!-- end of rows -->"])
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -43,6 +45,13 @@ def _line(row: dict[str, Any]) -> str:
     speedup = f"{row['speedup']:.2f} ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
     even = f"{row['break_even_accept_length']:.2f}"
     return f"| {row['spec']} | {accept} | {positions} | {row['tok_s']:,.1f} | {speedup} | {even} |"
+
+
+def _op_line(row: dict[str, Any]) -> str:
+    times = f"{row['ms']:.2f} ({row['ms_p20']:.2f} to {row['ms_p80']:.2f})"
+    speed = f"{row['tflop_s']:.0f}" if row.get("tflop_s") else ""
+    cells = (f"{row['tokens']:,}", f"{row['supervised']:.0%}", row["provider"], times, f"{row['peak_gib']:.2f}", speed)
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

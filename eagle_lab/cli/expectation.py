@@ -177,8 +177,8 @@ def _check_ties(dtype: str, model: TargetModel, row: dict[str, Any], baseline: l
         if row["plain_gap_ulps"] > MOST_PLAIN_ULPS:
             raise ServingFault(
                 f"{row['spec']}: plain decoding itself answers with a token that is {row['plain_gap_ulps']:.0f} ulps "
-                f"of {dtype} below the target's best one. Rounding explains no {MOST_PLAIN_ULPS:.0f}: the server does not "
-                "run these weights, or computes something else."
+                f"of {dtype} below the target's best one. Rounding explains no {MOST_PLAIN_ULPS:.0f}: the server does "
+                "not run these weights, or computes something else."
             )
         allowed = max(allowed, MARGIN * row["plain_gap_ulps"])
     wrong = [at for at in row["divergences"] if at["gap_ulps"] > allowed]
