@@ -54,11 +54,14 @@ def _edges(first, token, BLOCK_N: tl.constexpr):
 
 
 @triton.jit
-def _softmax_update(m, s, acc, scores):
-    """Online softmax: (maximum, sum, accumulator scaled to the new maximum, weights of these scores)."""
-    higher = tl.maximum(m, tl.max(scores, 1))
+def _softmax_update(m, s, acc, scores, scale):
+    """Online softmax: (maximum, sum, accumulator scaled to the new maximum, weights of these scores).
+
+    scores are not scaled yet: score times scale minus maximum is then one instruction.
+    """
+    higher = tl.maximum(m, tl.max(scores, 1) * scale)
     base = tl.where(higher == float("-inf"), 0.0, higher)  # a row that has seen nothing yet
-    weights = tl.exp2(scores - base[:, None])
+    weights = tl.exp2(scores * scale - base[:, None])
     shrink = tl.exp2(m - base)
     return higher, s * shrink + tl.sum(weights, 1), acc * shrink[:, None], weights
 
@@ -71,11 +74,11 @@ def _attend(
 ):  # fmt: skip
     at = start + tl.arange(0, BLOCK_N)
     k = _load(k_ptr, at, at < T, stride, D, BLOCK_D, UPCAST, not MASKED)
-    scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
+    scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
     if MASKED:
         seen = (at[None, :] >= first[:, None]) & (at[None, :] <= token[:, None])
         scores = tl.where(seen, scores, float("-inf"))
-    m, s, acc, weights = _softmax_update(m, s, acc, scores)
+    m, s, acc, weights = _softmax_update(m, s, acc, scores, scale)
     v = _load(v_ptr, at, at < T, stride, D, BLOCK_D, UPCAST, not MASKED)
     return m, s, tl.dot(weights.to(v.dtype), v, acc, input_precision=PRECISION)
 
@@ -115,8 +118,8 @@ def forward_kernel(
         offset = tl.cast(step, tl.int64) * N * kv_stride + kv * D
         k = _load(kc_ptr + offset, rows, valid, kv_stride, D, BLOCK_D, UPCAST).to(tl.float32)
         v = _load(vc_ptr + offset, rows, valid, kv_stride, D, BLOCK_D, UPCAST).to(tl.float32)
-        score = tl.sum(q.to(tl.float32) * k, 1) * scale2
-        m, s, acc, weight = _softmax_update(m, s, acc, score[:, None])
+        score = tl.sum(q.to(tl.float32) * k, 1)
+        m, s, acc, weight = _softmax_update(m, s, acc, score[:, None], scale2)
         acc += weight * v
     _store(out_ptr + head * D, rows, valid, stride, acc / s[:, None], D, BLOCK_D)
     tl.store(lse_ptr + tl.cast(head, tl.int64) * N + rows, m + tl.log2(s), mask=valid)
