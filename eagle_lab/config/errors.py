@@ -13,3 +13,9 @@ class ServingFault(LabError):
     """The server does not run what was asked for, or not at all. The process exits with 3."""
 
     exit_code = 3
+
+
+class Preempted(LabError):
+    """The machine was asked back (SIGTERM) and the work is kept. The process exits with 75, sysexits' EX_TEMPFAIL."""
+
+    exit_code = 75

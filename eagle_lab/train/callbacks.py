@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import lightning as L
+import torch
 from lightning.pytorch.callbacks import Callback, RichProgressBar
 
+from eagle_lab.config.errors import Preempted
 from eagle_lab.config.files import append_jsonl, read_jsonl, write_text
+from eagle_lab.draft.unroll import Batch
 from eagle_lab.track.tracker import Tracker
 
 
@@ -20,27 +25,90 @@ class Metrics(Callback):
     On resume, rows past the checkpoint's step are dropped: the file has each step once.
     """
 
-    def __init__(self, path: Path, every: int, track: Tracker) -> None:
-        self.path, self.every, self.track = path, every, track
+    def __init__(self, path: Path, every: int, track: Tracker, rows: Sequence[list[int]] = ()) -> None:
+        """rows: the dataset's rows of every step, to name those of a step that was skipped."""
+        self.path, self.every, self.track, self.rows = path, every, track, rows
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self.path.exists():
             rows = read_jsonl(self.path, {"step": int}, f"Remove {self.path} to go on without it.", torn_tail=True)
             kept = [r for r in rows if r["step"] <= trainer.global_step]
             write_text(self.path, "".join(json.dumps(r) + "\n" for r in kept))
+        self.told = len(self._skipped(pl_module))
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+        for step in self._skipped(pl_module)[self.told :]:
+            rows = self.rows[step] if step < len(self.rows) else []
+            append_jsonl(self.path, {"step": trainer.global_step, "skipped_rows": rows})
+            print(f"training: step {step} skipped, its gradient is not finite; rows {rows}", file=sys.stderr)
+            self.told += 1
         if trainer.global_step % self.every == 0:
             self._append(trainer, "train/")
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._append(trainer, "held_out/")
 
+    @staticmethod
+    def _skipped(module: L.LightningModule) -> list[int]:
+        found: list[int] = getattr(module, "skipped", [])
+        return found
+
     def _append(self, trainer: L.Trainer, prefix: str) -> None:
         values = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith(prefix)}
         if values:
             append_jsonl(self.path, {"step": trainer.global_step, **values})
             self.track.log(values, step=trainer.global_step)
+
+
+class Throughput(Callback):
+    """Logs, over the last n steps: tokens/s, the share of the time spent waiting for data, and peak GPU memory.
+
+    Tokens are those of the batches' sequences, supervised or not. Stands before Metrics among the callbacks.
+    """
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self.began = self.ended = time.perf_counter()
+        self.tokens, self.waited = 0, 0.0
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        self.waited += time.perf_counter() - self.ended
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        self.tokens += batch.input_ids.numel()
+        if trainer.global_step % self.every == 0:
+            if batch.input_ids.is_cuda:
+                torch.cuda.synchronize()
+                pl_module.log("train/peak_gib", torch.cuda.max_memory_allocated() / 2**30, batch_size=1)
+            taken = time.perf_counter() - self.began
+            pl_module.log("train/tokens_s", self.tokens / taken, batch_size=1)
+            pl_module.log("train/data_wait", self.waited / taken, batch_size=1)
+            self._begin()
+        self.ended = time.perf_counter()
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """The held-out pass is no training."""
+        self._begin()
+
+
+class Preemption(Callback):
+    """On SIGTERM: a checkpoint after the step in hand, then Preempted, so that the same command can go on."""
+
+    def __init__(self, checkpoints: Path) -> None:
+        self.checkpoints = checkpoints
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+        if trainer.received_sigterm:
+            step = trainer.global_step
+            trainer.save_checkpoint(self.checkpoints / f"step={step}.ckpt")
+            raise Preempted(f"training: SIGTERM, stopped at step {step} with a checkpoint. The same command goes on.")
 
 
 class ProgressLines(Callback):

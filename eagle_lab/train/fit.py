@@ -35,7 +35,7 @@ from eagle_lab.ops.dispatch import OpSet, op_set
 from eagle_lab.target.locate import LocatedTarget
 from eagle_lab.target.model import TargetModel
 from eagle_lab.track.tracker import Tracker
-from eagle_lab.train.callbacks import Metrics, progress
+from eagle_lab.train.callbacks import Metrics, Preemption, Throughput, progress
 from eagle_lab.train.feed import Feed, supervised
 from eagle_lab.train.fuse import fuse
 from eagle_lab.train.metrics import StepCounts
@@ -79,6 +79,7 @@ def train_head(config: Config, located: LocatedTarget, dataset: Dataset, out: Pa
         "shape": head.shape.__dict__,
         "steps": len(schedule.steps),
         "trained_tokens": trained_tokens,
+        "skipped_steps": module.skipped,
         "ops": head.ops.paths(),
         "metrics": held_out_metrics(module, feed, dataset, config),
         "coverage": {
@@ -162,6 +163,7 @@ def fit(
     """Runs Lightning from the last checkpoint, if there is one; returns the supervised positions trained on."""
     t = config.trainer
     quiet()
+    train = [dataset.train.indices[step].tolist() for step in schedule.steps]
     checkpoints = out / "checkpoints"
     saver = ModelCheckpoint(
         dirpath=checkpoints,
@@ -180,7 +182,13 @@ def fit(
         gradient_clip_val=config.optim.grad_clip,
         logger=False,
         log_every_n_steps=t.log_every,
-        callbacks=[saver, Metrics(out / "metrics.jsonl", t.log_every, track), progress()],
+        callbacks=[
+            saver,
+            Throughput(t.log_every),
+            Metrics(out / "metrics.jsonl", t.log_every, track, train),
+            Preemption(checkpoints),
+            progress(),
+        ],
         enable_progress_bar=sys.stderr.isatty(),
         val_check_interval=min(schedule.steps_per_epoch, len(schedule.steps)),
         num_sanity_val_steps=0,
@@ -189,7 +197,6 @@ def fit(
         default_root_dir=out,
         use_distributed_sampler=False,
     )
-    train = [dataset.train.indices[step].tolist() for step in schedule.steps]
     held_out = batches(dataset.holdout, t.batch_size)
     try:
         trainer.fit(

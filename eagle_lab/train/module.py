@@ -18,6 +18,9 @@ from eagle_lab.ops.distill_loss.losses import Objective
 from eagle_lab.train.metrics import StepCounts
 from eagle_lab.train.optimizer import build_optimizer
 
+MOST_SKIPPED = 10
+"""Steps in a row whose gradient is not finite, before training gives up."""
+
 
 class HeadModule(L.LightningModule):
     """Trains `head`; `target_lm_head` [V, H] gives the teacher. Only the head is in the state dict.
@@ -36,6 +39,8 @@ class HeadModule(L.LightningModule):
         self.register_buffer("target_rows", target_lm_head.cpu()[ids].clone(), persistent=False)
         self.loss_config, self.optim_config, self.total_steps = loss, optim, total_steps
         self.held_out = StepCounts(loss.unroll_steps)
+        self.skipped: list[int] = []
+        """Steps whose gradient was not finite."""
 
     def forward_steps(self, batch: Batch) -> tuple[Tensor, StepCounts]:
         head, config = self.head, self.loss_config
@@ -65,16 +70,37 @@ class HeadModule(L.LightningModule):
         self.log("train/loss", loss.detach(), batch_size=1, prog_bar=True)
         if (self.global_step + 1) % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
             self.log_dict({f"train/{k}": v for k, v in counts.summary().items()}, batch_size=1)
-        self._loss = loss.detach()
         return loss
 
-    def on_before_optimizer_step(self, _: torch.optim.Optimizer) -> None:
-        """Not in training_step: reading the loss waits for the GPU, which by now has the backward to do as well."""
-        if not torch.isfinite(self._loss):
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clips by norm. A gradient that is not finite is left out: the weights stay as they are, the step counts.
+
+        The norm is the one number of a step that is waited for: by now the GPU has the whole backward to do.
+        """
+        parameters = [p for p in self.head.parameters() if p.grad is not None]
+        norm = torch.nn.utils.clip_grad_norm_(parameters, gradient_clip_val or math.inf)
+        if torch.isfinite(norm):
+            self.log("train/grad_norm", norm, batch_size=1)
+            return
+        for p in parameters:
+            p.grad = None
+        self.skipped.append(self.global_step)
+        if self.skipped[-MOST_SKIPPED:] == list(range(self.global_step + 1 - MOST_SKIPPED, self.global_step + 1)):
             raise LabError(
-                f"training: the loss is {float(self._loss)} at step {self.global_step}. Lower optim.optimizer.lr; the "
-                "last checkpoint is kept."
+                f"training: the gradients of the last {MOST_SKIPPED} steps, up to step {self.global_step}, are not "
+                "finite. Lower optim.optimizer.lr; the last checkpoint is kept."
             )
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["skipped"] = self.skipped
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.skipped = checkpoint.get("skipped", [])
 
     def validation_step(self, batch: Batch, _: int) -> None:
         self.held_out.merge(self.forward_steps(batch)[1])

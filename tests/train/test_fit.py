@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import time
 from types import SimpleNamespace
 
@@ -13,12 +15,15 @@ from hydra import compose, initialize_config_dir
 from safetensors.torch import load_file
 
 from eagle_lab.config import load
-from eagle_lab.config.errors import LabError
+from eagle_lab.config.errors import LabError, Preempted
 from eagle_lab.config.files import read_jsonl
 from eagle_lab.config.paths import conf_dir
+from eagle_lab.draft.unroll import Batch
 from eagle_lab.track.tracker import NOWHERE, tracker
 from eagle_lab.train import fit as fit_module
 from eagle_lab.train.fit import HEAD_FILE, check_settings, newest, precision, train_head
+from eagle_lab.train.metrics import StepCounts
+from eagle_lab.train.module import HeadModule
 from tests.track.offline import offline_runs
 from tests.train.conftest import EOS, HIDDEN, VOCAB, SmallTarget, dataset_of
 
@@ -182,9 +187,10 @@ def test_a_run_taken_up_offline_is_a_second_directory_of_the_same_id_whose_steps
     assert 5 < killed_at < rows[-1]["step"]
     assert first_steps == list(range(1, killed_at + 1))
     assert second_steps == list(range(6, rows[-1]["step"] + 1)), "from the checkpoint of step 5"
-    # what both have logged is the same, and together they are the file on disk
+    # what both have logged is the same but for the clock's, and together they are the file on disk
     logged = {line["_step"]: line for line in first.history}
-    assert all(logged.get(line["_step"], line) == line for line in second.history)
+    clock = {"train/tokens_s": 0, "train/data_wait": 0}
+    assert all(logged.get(line["_step"], line) | clock == line | clock for line in second.history)
     logged |= {line["_step"]: line for line in second.history}
     on_disk: dict[int, dict[str, float]] = {}
     for row in rows:
@@ -213,6 +219,76 @@ def test_the_facts_name_what_was_done(tmp_path, dataset):
 
 def test_no_held_out_rows_give_no_metrics(tmp_path):
     assert run(tmp_path / "a", dataset_of([(4, 8)] * 6, holdout=0), "trainer.max_epochs=1")["metrics"] == {}
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, steps: list[int]) -> None:
+    """Makes the loss of these steps NaN."""
+    right = HeadModule.forward_steps
+
+    def forward(self: HeadModule, batch: Batch) -> tuple[torch.Tensor, StepCounts]:
+        loss, counts = right(self, batch)
+        return (loss * float("nan") if self.training and self.global_step in steps else loss), counts
+
+    monkeypatch.setattr(HeadModule, "forward_steps", forward)
+
+
+def test_a_step_that_is_not_finite_is_left_out_and_named(tmp_path, dataset, capsys, monkeypatch):
+    settings = ("trainer.max_epochs=2", "trainer.batch_size=4", "trainer.checkpoint_every=5", "trainer.log_every=1")
+    spoil(monkeypatch, [3, 6])
+    facts = run(tmp_path / "a", dataset, *settings)
+    assert facts["skipped_steps"] == [3, 6]
+    assert all(t.isfinite().all() for t in load_file(tmp_path / "a" / HEAD_FILE).values() if t.is_floating_point())
+    rows = read_jsonl(tmp_path / "a" / "metrics.jsonl")
+    told = [r["skipped_rows"] for r in rows if "skipped_rows" in r]
+    assert [len(rows) for rows in told] == [4, 4]
+    assert f"training: step 3 skipped, its gradient is not finite; rows {told[0]}" in capsys.readouterr().err
+
+
+def test_skipped_steps_outlive_a_kill(tmp_path, dataset, die_at, monkeypatch):
+    settings = ("trainer.max_epochs=2", "trainer.batch_size=4", "trainer.checkpoint_every=5")
+    spoil(monkeypatch, [3, 7])
+    whole = run(tmp_path / "whole", dataset, *settings)
+    die_at(7)
+    with pytest.raises(Killed):
+        run(tmp_path / "killed", dataset, *settings)
+    die_at(0)
+    assert run(tmp_path / "killed", dataset, *settings)["skipped_steps"] == whole["skipped_steps"] == [3, 7]
+    assert same(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_training_gives_up_when_nothing_is_finite(tmp_path, dataset, monkeypatch):
+    spoil(monkeypatch, [*range(2, 100)])
+    with pytest.raises(LabError, match=r"last 10 steps, up to step 11, are not finite\. Lower optim"):
+        run(tmp_path / "a", dataset, "trainer.max_epochs=4", "trainer.batch_size=4")
+
+
+def test_sigterm_leaves_a_checkpoint_and_asks_to_be_called_again(tmp_path, dataset, monkeypatch):
+    settings = ("trainer.max_epochs=4", "trainer.batch_size=4", "trainer.checkpoint_every=100")
+    whole = run(tmp_path / "whole", dataset, *settings)
+    build, calls = fit_module.Feed.batch, itertools.count(1)
+
+    def batch(self, indices):
+        if next(calls) == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return build(self, indices)
+
+    monkeypatch.setattr(fit_module.Feed, "batch", batch)
+    with pytest.raises(Preempted, match="stopped at step 6 with a checkpoint") as stopped:
+        run(tmp_path / "stopped", dataset, *settings)
+    assert stopped.value.exit_code == 75
+    assert newest(tmp_path / "stopped" / "checkpoints").endswith("step=6.ckpt")
+    assert run(tmp_path / "stopped", dataset, *settings)["metrics"] == whole["metrics"]
+    assert same(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_speed_waiting_and_gradients_are_logged(tmp_path, dataset):
+    run(tmp_path / "a", dataset, "trainer.max_epochs=2", "trainer.batch_size=4", "trainer.log_every=2")
+    rows = [r for r in read_jsonl(tmp_path / "a" / "metrics.jsonl") if "train/loss" in r]
+    assert rows
+    for row in rows:
+        assert row["train/tokens_s"] > 0
+        assert 0 <= row["train/data_wait"] < 1
+        assert row["train/grad_norm"] > 0
 
 
 def test_kernels_without_a_gpu_are_refused_before_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
