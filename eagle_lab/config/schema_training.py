@@ -238,7 +238,9 @@ class Trainer:
     max_steps: int = -1
     """Optimiser steps; -1 = as many as the epochs have."""
     batch_size: int = 8
-    """Conversations per step."""
+    """Conversations per step, at most."""
+    batch_tokens: int | None = None
+    """Tokens per step with padding, at most; null = batch_size alone decides."""
     accelerator: str = "auto"
     precision: str = "auto"
     """32-true, or bf16-mixed: weights and optimiser stay fp32 under it. auto: bf16-mixed on a GPU that has it."""
@@ -253,7 +255,15 @@ class Trainer:
     def __post_init__(self) -> None:
         one_of("trainer", self, accelerator=("auto", "cpu", "gpu", "cuda"), precision=("auto", "32-true", "bf16-mixed"))
         at_least(
-            "trainer", self, max_epochs=0, max_steps=-1, batch_size=1, checkpoint_every=1, log_every=1, num_threads=1
+            "trainer",
+            self,
+            max_epochs=0,
+            max_steps=-1,
+            batch_size=1,
+            batch_tokens=1,
+            checkpoint_every=1,
+            log_every=1,
+            num_threads=1,
         )
 
 

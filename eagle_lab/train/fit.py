@@ -41,7 +41,7 @@ from eagle_lab.train.fuse import fuse
 from eagle_lab.train.metrics import StepCounts
 from eagle_lab.train.module import HeadModule
 from eagle_lab.train.optimizer import build_optimizer
-from eagle_lab.train.schedule import Plan, Steps, plan
+from eagle_lab.train.schedule import Plan, Steps, padding, plan
 
 HEAD_FILE = "head.safetensors"
 SAMPLE_FILE = "sample.safetensors"
@@ -63,13 +63,8 @@ def train_head(config: Config, located: LocatedTarget, dataset: Dataset, out: Pa
     head.lm_head.requires_grad_(not config.draft.freeze_lm_head)
     cached = config.trainer.capture is Capture.cached
     feed = Feed(target, dataset.rows, cache=cached, device=device, ops=head.ops)
-    schedule = plan(
-        [len(row.input_ids) for row in dataset.train],
-        config.trainer.batch_size,
-        config.trainer.max_epochs,
-        config.trainer.max_steps,
-        config.seed,
-    )
+    t, lengths = config.trainer, [len(row.input_ids) for row in dataset.train]
+    schedule = plan(lengths, t.batch_size, t.max_epochs, t.max_steps, config.seed, t.batch_tokens)
     module = HeadModule(head, target.lm_head_weight, config.loss, config.optim, len(schedule.steps)).to(device)
     trained_tokens = fit(config, module, feed, dataset, schedule, out, track) if schedule.steps else 0
     module.to(device)  # lightning leaves it on the CPU
@@ -79,6 +74,7 @@ def train_head(config: Config, located: LocatedTarget, dataset: Dataset, out: Pa
         "shape": head.shape.__dict__,
         "steps": len(schedule.steps),
         "trained_tokens": trained_tokens,
+        "padding": padding(schedule.steps, lengths),
         "skipped_steps": module.skipped,
         "ops": head.ops.paths(),
         "metrics": held_out_metrics(module, feed, dataset, config),

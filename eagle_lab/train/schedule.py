@@ -16,19 +16,42 @@ class Plan:
     steps_per_epoch: int
 
 
-def plan(lengths: Sequence[int], batch_size: int, epochs: int, max_steps: int, seed: int) -> Plan:
-    """Shuffles per epoch; rows of similar length share a step (pools of 8 batches are sorted), to pad little."""
+def plan(
+    lengths: Sequence[int], batch_size: int, epochs: int, max_steps: int, seed: int, batch_tokens: int | None = None
+) -> Plan:
+    """Shuffles per epoch; rows of similar length share a step (pools of 8 batches are sorted), to pad little.
+
+    A step has at most batch_size rows and batch_tokens tokens with padding; a row that is longer has one of its own.
+    """
     steps: list[list[int]] = []
-    per_epoch = -(-len(lengths) // batch_size)
+    per_epoch = 0
     for epoch in range(epochs):
         generator = np.random.default_rng([seed, epoch])
         order = generator.permutation(len(lengths))
-        batches = []
+        batches: list[list[int]] = []
         for pool in np.split(order, range(8 * batch_size, len(order), 8 * batch_size)):
             pool = pool[np.argsort(np.asarray(lengths)[pool], kind="stable")]
-            batches += [pool[i : i + batch_size].tolist() for i in range(0, len(pool), batch_size)]
+            batches += _batches(pool.tolist(), lengths, batch_size, batch_tokens)
         steps += [batches[i] for i in generator.permutation(len(batches))]
+        per_epoch = per_epoch or len(batches)
     return Plan(steps if max_steps < 0 else steps[:max_steps], per_epoch)
+
+
+def _batches(pool: list[int], lengths: Sequence[int], size: int, tokens: int | None) -> list[list[int]]:
+    """Rows in ascending length, cut where another row would be too many or too long."""
+    found: list[list[int]] = []
+    for row in pool:
+        full = not found or len(found[-1]) == size
+        if full or (tokens is not None and (len(found[-1]) + 1) * lengths[row] > tokens):
+            found.append([])
+        found[-1].append(row)
+    return found
+
+
+def padding(steps: Sequence[Sequence[int]], lengths: Sequence[int]) -> float:
+    """Share of the target's passes that is padding; 0.0 without steps."""
+    padded = sum(len(step) * max(lengths[i] for i in step) for step in steps)
+    return 1 - sum(lengths[i] for step in steps for i in step) / padded if padded else 0.0
 
 
 class Steps:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from eagle_lab.train.schedule import Steps, plan
+from eagle_lab.train.schedule import Steps, padding, plan
 
 
 def test_every_row_once_per_epoch_and_the_seed_decides():
@@ -29,3 +29,21 @@ def test_steps_continue_where_training_stands():
     built = list(Steps([[1], [2], [3]], lambda s: s, lambda: 2))
     assert built == [[3]]
     assert len(Steps([[1], [2], [3]], lambda s: s, lambda: 2)) == 3
+
+
+def test_a_step_keeps_to_its_tokens_and_no_row_is_lost():
+    lengths = [*np.random.default_rng(0).integers(5, 90, 300).tolist(), 700]
+    made = plan(lengths, batch_size=32, epochs=2, max_steps=-1, seed=0, batch_tokens=512)
+    for step in made.steps:
+        assert len(step) <= 32
+        assert len(step) == 1 or len(step) * max(lengths[i] for i in step) <= 512
+    first = made.steps[: made.steps_per_epoch]
+    assert sorted(i for step in first for i in step) == list(range(301))
+    assert [300] in first  # longer than a step may be
+    assert len(made.steps) < 2 * 301 / 4  # and steps are filled
+    assert made != plan(lengths, 32, 2, -1, 0)
+
+
+def test_padding_is_told():
+    assert padding([[0, 1], [2]], [10, 30, 5]) == 1 - 45 / 65
+    assert padding([], []) == 0
