@@ -33,8 +33,8 @@ demo-gpu: $(GPU)
 test: $(CPU) ## every test that is not marked long or gpu; real SGLang servers on the CPU included
 	.venv/bin/python -m pytest -m "not long and not gpu" $(WORKERS) $(ARGS)
 
-test-long: $(CPU) ## every test that needs no GPU
-	.venv/bin/python -m pytest -m "not gpu" $(WORKERS) $(ARGS)
+test-long: $(CPU) ## the long matrices that make test leaves out
+	.venv/bin/python -m pytest -m "long and not gpu" $(WORKERS) $(ARGS)
 
 check: $(CPU) ## formatting, lint, types
 	.venv/bin/ruff format --check .

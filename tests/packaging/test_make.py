@@ -144,6 +144,6 @@ def test_the_demo_serves_where_the_machine_can(tmp_path: Path, listing: str, com
 
 
 def test_test_long_leaves_out_only_the_gpu() -> None:
-    assert '-m pytest -m "not gpu"' in dry("test-long")
+    assert '-m pytest -m "long and not gpu"' in dry("test-long")
     assert "-k" not in dry("test")
     assert dry("test", "ARGS=-k spec").splitlines()[-1].endswith("-n 2 --dist loadfile -k spec")
