@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 VERBS = {
     "data": "prompts and the target's answers -> tokens with a loss mask",
+    "features": "capture the target's states of the dataset to disk, for trainer.capture=stored",
     "train": "train the draft head",
     "export": "write the head as an SGLang directory and verify it",
     "serve": "print the exact server command; stay=true keeps the server up",

@@ -77,7 +77,7 @@ def sizes_of(config: Config) -> Sizes:
     from eagle_lab.benchmark.cases import Sizes
     from eagle_lab.config.aux_layers import resolve
     from eagle_lab.draft.shape import head_shape
-    from eagle_lab.train.fit import compute_device
+    from eagle_lab.train.device import compute_device
 
     facts = {k: v for k, v in asdict(config.target.facts).items() if v is not None}
     if missing := [k for k in ("num_hidden_layers", "hidden_size", "vocab_size") if k not in facts]:

@@ -12,16 +12,18 @@ from eagle_lab.config.digest import plain
 from eagle_lab.config.model_config import read_export, read_head
 from eagle_lab.config.paths import expanded
 from eagle_lab.config.provenance import provenance, versions
-from eagle_lab.config.schema import Config
+from eagle_lab.config.schema import Capture, Config
 from eagle_lab.config.stage import Stage, stage
 from eagle_lab.serve.pairing import check_target
 from eagle_lab.track.tracker import NOWHERE, Artifact, Tracker
 
 if TYPE_CHECKING:
+    from eagle_lab.data.dataset import Dataset
     from eagle_lab.evaluate.suites import Prompts
     from eagle_lab.target.locate import LocatedTarget
 
 # raised when a change of code changes what a stage produces, so that older results are not taken for new ones
+FEATURES_FORMAT = 1
 TRAIN_FORMAT = 1
 EXPORT_FORMAT = 2
 # trainer settings that change how a run is watched, not what it produces
@@ -58,25 +60,50 @@ def load_prompts(config: Config) -> Prompts:
     return load_suite(located(config.suite, Path(config.paths.cache)))
 
 
-def train_stage(config: Config, track: Tracker = NOWHERE) -> Stage:
-    """The trained head's directory: manifest, head.safetensors, metrics.jsonl, checkpoints."""
+def dataset_stage(config: Config) -> tuple[LocatedTarget, Stage, Dataset]:
+    """The target and the finished dataset; what can be refused of a training is refused before the data is made."""
     from eagle_lab.data.build import build
     from eagle_lab.data.dataset import load
-    from eagle_lab.train.fit import check_settings, train_head
+    from eagle_lab.train.device import check_settings
 
     target = locate_target(config)
-    # all that can be refused is refused before the hours of generation
     check_target(target.path, target.architecture)
     resolve(config.aux, target.num_hidden_layers)
     check_settings(config)
     built = build(config, target, outputs(config))
-    dataset = load(built.path)
+    return target, built, load(built.path)
+
+
+def features_stage(config: Config, target: LocatedTarget, dataset: Dataset) -> Stage:
+    """The captured states of the whole dataset: manifest and shards."""
+    from eagle_lab.train.fit import capture_features
+
+    key = {
+        "format": FEATURES_FORMAT,
+        "target": target.digest,
+        "dataset": [dataset.digest, dataset.manifest["tokens_digest"]],
+        "aux": resolve(config.aux, target.num_hidden_layers),
+        "dtype": config.server.dtype,
+    }
+    with stage(outputs(config), "features", target.name, key) as work:
+        if work.manifest is None:
+            work.finish(capture_features(config, target, dataset, work.path))
+    return work
+
+
+def train_stage(config: Config, track: Tracker = NOWHERE) -> Stage:
+    """The trained head's directory: manifest, head.safetensors, metrics.jsonl, checkpoints."""
+    from eagle_lab.train.fit import train_head
+
+    target, built, dataset = dataset_stage(config)
+    stored = features_stage(config, target, dataset) if config.trainer.capture is Capture.stored else None
     trainer = {k: v for k, v in plain(config.trainer).items() if k not in WATCHING}
     key: dict[str, Any] = {
         "format": TRAIN_FORMAT,
         "target": target.digest,
         # the tokens too: self-written text is not the same twice
         "dataset": [dataset.digest, dataset.manifest["tokens_digest"]],
+        **({"features": stored.digest} if stored else {}),
         "trainer": trainer,
         "dtype": config.server.dtype,
         "seed": config.seed,
@@ -86,7 +113,8 @@ def train_stage(config: Config, track: Tracker = NOWHERE) -> Stage:
         track.link(target=target.digest, dataset=dataset.digest, training=work.digest)
         if work.manifest is None:
             track.used(dataset_artifact(built, target.name))
-            work.finish(train_head(config, target, dataset, work.path, track))
+            features = (stored.path, stored.manifest or {}) if stored else None
+            work.finish(train_head(config, target, dataset, work.path, track, features))
     assert work.manifest is not None
     track.summary({f"held_out/{name}": value for name, value in work.manifest["metrics"].items()})
     return work

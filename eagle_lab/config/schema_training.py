@@ -229,6 +229,8 @@ class Capture(Enum):
     """Target states are computed once and kept in memory for all epochs (small data)."""
     online = "online"
     """The frozen target runs in every step."""
+    stored = "stored"
+    """States are captured to disk once (`eagle-lab features`) and read from there; the target is not loaded."""
 
 
 @dataclass

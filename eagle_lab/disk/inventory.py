@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ FILES: dict[str, set[str]] = {
     "prompts": {"attempts.jsonl"},
     "answers": {"answers.jsonl"},
     "datasets": {"rows.jsonl", "tokens.safetensors", "server.log"},
+    "features": {"features-*.safetensors"},
     "heads": {"head.safetensors", "sample.safetensors", "metrics.jsonl", "checkpoints", "wandb", "export"},
     "export": {"config.json", "model.safetensors", "export.json"},
     "probes": {"proof.json", "server.log"},
     "measurements": {"rows.jsonl", "requests.jsonl", "server_info.json", "server.log", "replay"},
     "replay": set(),
 }
-"""Kind of stage -> what it writes beside manifest and lock. Anything else was put there by somebody else."""
+"""Kind of stage -> what it writes beside manifest and lock (patterns). Anything else was put there by somebody else."""
 BENEATH = {"heads": "export", "measurements": "replay"}
 """Kind -> the kind of the stages inside it."""
 USERS = {"sweeps": 1, "plans": 1, "runs": 2}
@@ -179,8 +181,8 @@ def _stages(kind: str, folder: Path) -> tuple[list[Entry], list[Path], list[Path
 def _stage(kind: str, path: Path, left: list[Path]) -> Entry:
     nested = BENEATH.get(kind)
     own = [p for p in inside(path) if p.name != nested]
-    known = {".lock", "manifest.json", *FILES[kind]}
-    foreign = [p for p in own if p.name not in known and not TORN.fullmatch(p.name)]
+    known = (".lock", "manifest.json", *FILES[kind])
+    foreign = [p for p in own if not any(fnmatch(p.name, k) for k in known) and not TORN.fullmatch(p.name)]
     foreign += [p for p in inside(path / "checkpoints") if p.suffix != ".ckpt"]
     size, newest = weigh(own)
     folders = [path, path / nested] if nested else [path]

@@ -73,7 +73,7 @@ class References:
         try:
             config: Any = OmegaConf.to_container(OmegaConf.load(file))
             names = dict.fromkeys(("prompts", "answers", "datasets"), config["data"]["name"])
-            names["heads"] = config["target"]["name"]
+            names["heads"] = names["features"] = config["target"]["name"]
             spec, given = config["spec"], config["head"]
         except (OSError, YAMLError, OmegaConfBaseException, LookupError, TypeError) as e:
             raise LabError(f"{file}: cannot be read, so what this point needs is not known.") from e
@@ -111,10 +111,11 @@ class References:
             yield from entry.beneath
         key = entry.manifest.get("key", {})
         for other in self._outputs.stages:
-            if other.kind not in ("datasets", "answers", "prompts") or not other.manifest:
+            if other.kind not in ("features", "datasets", "answers", "prompts") or not other.manifest:
                 continue
             its = other.manifest.get("key", {})
-            trained_on = entry.kind == "heads" and other.manifest["digest"] in key.get("dataset", [])
+            named = [*key.get("dataset", []), key.get("features")]
+            trained_on = entry.kind in ("heads", "features") and other.manifest["digest"] in named
             if trained_on or (entry.kind == "datasets" and _made_from(key, other.kind, its)):
                 yield other
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +29,11 @@ class States:
     last: Tensor
     best: Best
 
+    def to(self, device: torch.device) -> States:
+        """Copies, that keep no larger tensor alive."""
+        aux, last, *best = (t.to(device, copy=True) for t in (self.aux, self.last, *self.best))
+        return States(aux, last, Best(*best))
+
 
 def supervised(row: Row) -> range:
     """Positions t that are trained: from the last prompt token, where serving starts its first draft, on.
@@ -39,31 +44,19 @@ def supervised(row: Row) -> range:
     return range(row.answer_start - 1, end)
 
 
-class Feed:
-    """Makes batches of rows. With `cache`, each row's states are computed once and kept (small data, many epochs)."""
+Source = Callable[[Sequence[int]], list[States]]
+"""The states of some rows of a dataset, by their numbers."""
+
+
+class Online:
+    """The frozen target runs whenever states are asked for."""
 
     def __init__(
-        self, target: TargetModel, rows: Sequence[Row], *, cache: bool, device: torch.device, ops: OpSet | None = None
+        self, target: TargetModel, rows: Sequence[Row], device: torch.device, ops: OpSet | None = None
     ) -> None:
-        self.target = target
-        self.ops = ops or OpSet()
-        self.rows = rows
-        self.device = device
-        self.cache: dict[int, States] | None = {} if cache else None
+        self.target, self.rows, self.device, self.ops = target, rows, device, ops or OpSet()
 
-    def states(self, indices: Sequence[int]) -> list[States]:
-        known = self.cache if self.cache is not None else {}
-        new = [i for i in indices if i not in known]
-        fresh = dict(zip(new, self._capture(new), strict=True))
-        if self.cache is not None:
-            # kept on the CPU: the cache outgrows a GPU long before it outgrows the host
-            fresh = {i: States(s.aux.cpu(), s.last.cpu(), Best(*(t.cpu() for t in s.best))) for i, s in fresh.items()}
-            self.cache.update(fresh)
-        return [fresh[i] if i in fresh else known[i] for i in indices]
-
-    def _capture(self, indices: Sequence[int]) -> list[States]:
-        if not indices:
-            return []
+    def __call__(self, indices: Sequence[int]) -> list[States]:
         rows = [self.rows[i] for i in indices]
         ids = torch.zeros(len(rows), max(len(r.input_ids) for r in rows), dtype=torch.int64)
         for at, row in enumerate(rows):
@@ -78,6 +71,30 @@ class Feed:
             States(captured.aux[at, : len(row.input_ids)].clone(), last, Best(lse, top))
             for at, (row, (last, lse, top)) in enumerate(zip(rows, parts, strict=True))
         ]
+
+
+class Cached:
+    """Asks `source` for each row once and keeps its states on the CPU (small data, many epochs).
+
+    There, since the states of an epoch outgrow a GPU long before they outgrow the host.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.kept: dict[int, States] = {}
+
+    def __call__(self, indices: Sequence[int]) -> list[States]:
+        new = [i for i in indices if i not in self.kept]
+        if new:
+            self.kept |= {i: s.to(torch.device("cpu")) for i, s in zip(new, self.source(new), strict=True)}
+        return [self.kept[i] for i in indices]
+
+
+class Feed:
+    """Makes batches of rows and their states on the compute device."""
+
+    def __init__(self, rows: Sequence[Row], source: Source, device: torch.device) -> None:
+        self.rows, self.states, self.device = rows, source, device
 
     def batch(self, indices: Sequence[int]) -> Batch:
         return pack([self.rows[i] for i in indices], self.states(indices)).to(self.device)
@@ -105,4 +122,4 @@ def pack(rows: Sequence[Row], states: Sequence[States]) -> Batch:
 def document(target: TargetModel, ids: list[int], answer_start: int, device: torch.device) -> Batch:
     """One document of these tokens; every position from the last prompt token on is a row."""
     row = Row(np.asarray(ids, dtype=np.int32), answer_start, ends_with_eos=False)
-    return Feed(target, [row], cache=False, device=device).batch([0])
+    return Feed([row], Online(target, [row], device), device).batch([0])

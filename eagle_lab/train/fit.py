@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import struct
 import sys
 import warnings
 import zipfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from eagle_lab.config.aux_layers import resolve
-from eagle_lab.config.errors import LabError
 from eagle_lab.config.files import replacing
-from eagle_lab.config.schema import Capture, Config, DraftInit, OpsImpl
+from eagle_lab.config.schema import Capture, Config, DraftInit
 from eagle_lab.data.dataset import Dataset, Rows
 from eagle_lab.data.vocab_map import VocabMap, build_map, coverage
 from eagle_lab.draft.head import Head
@@ -34,35 +33,42 @@ from eagle_lab.draft.unroll import hits
 from eagle_lab.ops.dispatch import OpSet, op_set
 from eagle_lab.target.locate import LocatedTarget
 from eagle_lab.target.model import TargetModel
+from eagle_lab.target.weights import TargetWeights
 from eagle_lab.track.tracker import Tracker
 from eagle_lab.train.callbacks import Metrics, Preemption, Throughput, progress
-from eagle_lab.train.feed import Feed, supervised
+from eagle_lab.train.device import compute_device, precision, set_threads, target_dtype
+from eagle_lab.train.features import Stored, capture
+from eagle_lab.train.feed import Cached, Feed, Online, Source, supervised
 from eagle_lab.train.fuse import fuse
 from eagle_lab.train.metrics import StepCounts
 from eagle_lab.train.module import HeadModule
-from eagle_lab.train.optimizer import build_optimizer
 from eagle_lab.train.schedule import Plan, Steps, padding, plan
 
 HEAD_FILE = "head.safetensors"
 SAMPLE_FILE = "sample.safetensors"
 
 
-def train_head(config: Config, located: LocatedTarget, dataset: Dataset, out: Path, track: Tracker) -> dict[str, Any]:
-    """Trains (or takes up) the head in `out`, writes HEAD_FILE there and returns the manifest's facts."""
+def train_head(
+    config: Config,
+    located: LocatedTarget,
+    dataset: Dataset,
+    out: Path,
+    track: Tracker,
+    features: tuple[Path, dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Trains (or takes up) the head in `out`, writes HEAD_FILE there and returns the manifest's facts.
+
+    features: a finished capture (its directory and facts) of this dataset, with trainer.capture=stored.
+    """
     L.seed_everything(config.seed, verbose=False)
     device = compute_device(config)
-    cores = os.cpu_count() or 1
-    # beside a GPU the CPU only packs batches: 32 threads were busy at 21 cores' worth for 0.37 s a step on an H200 host
-    torch.set_num_threads(config.trainer.num_threads or (min(cores, 4) if device.type == "cuda" else cores))
+    set_threads(config, device)
     ops = op_set(config.ops.impl.value, device)
     aux_layers = resolve(config.aux, located.num_hidden_layers)
-    target = TargetModel(located, aux_layers, device=str(device), dtype=target_dtype(config, device))
-    if ops != OpSet():
-        fuse(target.decoder, ops)
+    target, source = _states(config, located, dataset, features, device, ops)
     head = build_head(config, located, target, dataset, len(aux_layers), ops)
     head.lm_head.requires_grad_(not config.draft.freeze_lm_head)
-    cached = config.trainer.capture is Capture.cached
-    feed = Feed(target, dataset.rows, cache=cached, device=device, ops=head.ops)
+    feed = Feed(dataset.rows, source, device)
     t, lengths = config.trainer, [len(row.input_ids) for row in dataset.train]
     schedule = plan(lengths, t.batch_size, t.max_epochs, t.max_steps, config.seed, t.batch_tokens)
     module = HeadModule(head, target.lm_head_weight, config.loss, config.optim, len(schedule.steps)).to(device)
@@ -89,50 +95,64 @@ def train_head(config: Config, located: LocatedTarget, dataset: Dataset, out: Pa
     return facts
 
 
+def _states(
+    config: Config,
+    located: LocatedTarget,
+    dataset: Dataset,
+    features: tuple[Path, dict[str, Any]] | None,
+    device: torch.device,
+    ops: OpSet,
+) -> tuple[TargetModel | TargetWeights, Source]:
+    """The target, or of it what a head is made from where its states are stored; and where these come from."""
+    if features is not None:
+        weights = TargetWeights(located, device=device, dtype=target_dtype(config, device))
+        return weights, Stored(*features, dataset.rows)
+    target = frozen_target(config, located, device, ops)
+    online = Online(target, dataset.rows, device, ops)
+    return target, Cached(online) if config.trainer.capture is Capture.cached else online
+
+
+def frozen_target(config: Config, located: LocatedTarget, device: torch.device, ops: OpSet) -> TargetModel:
+    aux_layers = resolve(config.aux, located.num_hidden_layers)
+    target = TargetModel(located, aux_layers, device=device, dtype=target_dtype(config, device))
+    if ops != OpSet():
+        fuse(target.decoder, ops)
+    return target
+
+
+def capture_features(config: Config, located: LocatedTarget, dataset: Dataset, out: Path) -> dict[str, Any]:
+    """Captures what is missing of the dataset's states in `out`; returns the manifest's facts."""
+    device = compute_device(config)
+    set_threads(config, device)
+    ops = op_set(config.ops.impl.value, device)
+    target = frozen_target(config, located, device, ops)
+    aux_layers = resolve(config.aux, located.num_hidden_layers)
+    width, at_once = len(aux_layers) * located.hidden_size, config.trainer.batch_size
+    online = Online(target, dataset.rows, device, ops)
+    tell = partial(print, file=sys.stderr, flush=True)
+    facts = capture(out, dataset.rows, online, width, located.hidden_size, at_once, tell)
+    return {"aux_layers": aux_layers, **facts}
+
+
 def _save(path: Path, tensors: dict[str, Tensor]) -> None:
     with replacing(path) as aside:
         save_file({n: t.detach().cpu().contiguous() for n, t in tensors.items()}, aside)
 
 
-def sample(feed: Feed, dataset: Dataset, target: TargetModel) -> dict[str, Tensor]:
+def sample(feed: Feed, dataset: Dataset, target: TargetModel | TargetWeights) -> dict[str, Tensor]:
     """aux [S, A*H] and embeds [S, H] of one document, with which the export is checked without the target."""
     index = int((dataset.holdout if len(dataset.holdout) else dataset.train).indices[0])
     ids = torch.from_numpy(dataset.rows[index].input_ids.astype(np.int64)).to(target.embed_weight.device)
     return {"aux": feed.states([index])[0].aux, "embeds": target.embed_weight[ids]}
 
 
-def check_settings(config: Config) -> None:
-    """Raises LabError for an accelerator or kernels that cannot run here, and for an optimiser's wrong arguments."""
-    device = compute_device(config)
-    if config.ops.impl is OpsImpl.triton and device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
-        raise LabError(
-            "ops=triton: there is no GPU here. Use ops=auto, or set TRITON_INTERPRET=1 to have triton interpret the "
-            "kernels (a thousand times slower)."
-        )
-    build_optimizer(config.optim.optimizer, [torch.nn.Parameter(torch.zeros(1))])
-
-
-def compute_device(config: Config) -> torch.device:
-    wanted = config.trainer.accelerator
-    if wanted in ("gpu", "cuda") and not torch.cuda.is_available():
-        raise LabError(f"trainer.accelerator={wanted}: torch sees no GPU here. Use trainer.accelerator=cpu.")
-    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-def precision(wanted: str, device: torch.device) -> str:
-    """Lightning's name for trainer.precision."""
-    if wanted != "auto":
-        return wanted
-    return "bf16-mixed" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "32-true"
-
-
-def target_dtype(config: Config, device: torch.device) -> str:
-    """What the target is captured in: the serving dtype, so that the head sees the states it will be served."""
-    return config.server.dtype if device.type == "cuda" else "float32"
-
-
 def build_head(
-    config: Config, located: LocatedTarget, target: TargetModel, dataset: Dataset, num_aux: int, ops: OpSet
+    config: Config,
+    located: LocatedTarget,
+    target: TargetModel | TargetWeights,
+    dataset: Dataset,
+    num_aux: int,
+    ops: OpSet,
 ) -> Head:
     """The initialised head with its vocabulary map."""
     if config.draft.init is DraftInit.analytic:
@@ -194,10 +214,11 @@ def fit(
         use_distributed_sampler=False,
     )
     held_out = batches(dataset.holdout, t.batch_size)
+    ahead = 1 if feed.device.type == "cuda" else 0  # on a CPU the next batch would only take its cores
     try:
         trainer.fit(
             module,
-            train_dataloaders=Steps(train, feed.batch, lambda: trainer.global_step),
+            train_dataloaders=Steps(train, feed.batch, lambda: trainer.global_step, ahead),
             val_dataloaders=Steps(held_out, feed.batch, lambda: 0) if held_out else None,
             ckpt_path=newest(checkpoints),
         )

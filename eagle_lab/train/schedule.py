@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,10 +57,15 @@ def padding(steps: Sequence[Sequence[int]], lengths: Sequence[int]) -> float:
 
 
 class Steps:
-    """The loader Lightning iterates: batches from the step where training stands, built on demand."""
+    """The loader Lightning iterates: batches from the step where training stands, built on demand.
 
-    def __init__(self, steps: list[list[int]], build: Callable[[list[int]], object], at: Callable[[], int]) -> None:
-        self.steps, self.build, self.at = steps, build, at
+    ahead: how many are built beforehand, by a thread, while the GPU is at work.
+    """
+
+    def __init__(
+        self, steps: list[list[int]], build: Callable[[list[int]], object], at: Callable[[], int], ahead: int = 0
+    ) -> None:
+        self.steps, self.build, self.at, self.ahead = steps, build, at, ahead
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -71,5 +78,15 @@ class Steps:
         pass
 
     def __iter__(self) -> Iterator[object]:
-        for indices in self.steps[self.at() :]:
-            yield self.build(indices)
+        steps = self.steps[self.at() :]
+        if not self.ahead:
+            yield from map(self.build, steps)
+            return
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            pending: deque[Future[object]] = deque()
+            for indices in steps:
+                pending.append(pool.submit(self.build, indices))
+                if len(pending) > self.ahead:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()

@@ -4,8 +4,10 @@ import numpy as np
 import torch
 
 from eagle_lab.data.dataset import Row
-from eagle_lab.train.feed import Feed, supervised
+from eagle_lab.train.feed import Cached, Feed, Online, supervised
 from tests.train.conftest import dataset_of
+
+CPU = torch.device("cpu")
 
 
 def test_training_starts_where_serving_starts_its_first_draft():
@@ -19,7 +21,7 @@ def test_training_starts_where_serving_starts_its_first_draft():
 
 
 def test_teacher_rows_are_the_target_after_the_next_token(target, dataset):
-    batch = Feed(target, dataset.rows, cache=False, device=torch.device("cpu")).batch([0, 3])
+    batch = Feed(dataset.rows, Online(target, dataset.rows, CPU), CPU).batch([0, 3])
     first = dataset.rows[0]
     ids = torch.from_numpy(first.input_ids.astype(np.int64))[None]
     states = target.capture(ids)
@@ -34,7 +36,7 @@ def test_teacher_rows_are_the_target_after_the_next_token(target, dataset):
 
 
 def test_a_document_packs_the_same_alone_and_among_others(target, dataset):
-    feed = Feed(target, dataset.rows, cache=False, device=torch.device("cpu"))
+    feed = Feed(dataset.rows, Online(target, dataset.rows, CPU), CPU)
     alone, among = feed.batch([5]), feed.batch([2, 5, 9])
     mine = among.layout.row_doc == 1
     torch.testing.assert_close(among.teacher_hidden[mine], alone.teacher_hidden)
@@ -42,7 +44,7 @@ def test_a_document_packs_the_same_alone_and_among_others(target, dataset):
 
 
 def test_cached_states_are_captured_once(target, dataset):
-    feed = Feed(target, dataset.rows, cache=True, device=torch.device("cpu"))
+    feed = Feed(dataset.rows, Cached(Online(target, dataset.rows, CPU)), CPU)
     first = feed.batch([1, 2, 3])
     again = feed.batch([3, 1])
     assert target.captured == 3
@@ -53,5 +55,5 @@ def test_cached_states_are_captured_once(target, dataset):
 
 def test_a_row_without_a_supervised_position_adds_none(target):
     data = dataset_of([(4, 1), (3, 6)], holdout=0)  # row 0: the answer is the end of the turn alone
-    batch = Feed(target, data.rows, cache=False, device=torch.device("cpu")).batch([0, 1])
+    batch = Feed(data.rows, Online(target, data.rows, CPU), CPU).batch([0, 1])
     assert batch.layout.row_doc.tolist() == [1] * 6

@@ -18,10 +18,12 @@ from eagle_lab.config import load
 from eagle_lab.config.errors import LabError, Preempted
 from eagle_lab.config.files import read_jsonl
 from eagle_lab.config.paths import conf_dir
+from eagle_lab.config.stage import stage
 from eagle_lab.draft.unroll import Batch
 from eagle_lab.track.tracker import NOWHERE, tracker
 from eagle_lab.train import fit as fit_module
-from eagle_lab.train.fit import HEAD_FILE, check_settings, newest, precision, train_head
+from eagle_lab.train.device import check_settings, precision
+from eagle_lab.train.fit import HEAD_FILE, newest, train_head
 from eagle_lab.train.metrics import StepCounts
 from eagle_lab.train.module import HeadModule
 from tests.track.offline import offline_runs
@@ -30,6 +32,7 @@ from tests.train.conftest import EOS, HIDDEN, VOCAB, SmallTarget, dataset_of
 LOCATED = SimpleNamespace(
     name="small",
     num_hidden_layers=8,
+    hidden_size=HIDDEN,
     vocab_size=VOCAB,
     eos_token_ids=[EOS],
     config={
@@ -289,6 +292,28 @@ def test_speed_waiting_and_gradients_are_logged(tmp_path, dataset):
         assert row["train/tokens_s"] > 0
         assert 0 <= row["train/data_wait"] < 1
         assert row["train/grad_norm"] > 0
+
+
+def test_stored_states_train_as_those_of_the_target(tmp_path, dataset, monkeypatch):
+    settings = ("trainer.max_epochs=3", "trainer.batch_size=4", "trainer.log_every=1")
+    online = run(tmp_path / "online", dataset, *settings, "trainer.capture=online")
+    with stage(tmp_path, "features", "small", {}) as work:
+        config = config_of(*settings)
+        work.finish(fit_module.capture_features(config, LOCATED, dataset, work.path))
+    # the target itself is not there any more
+    monkeypatch.setattr(fit_module, "TargetModel", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr(fit_module, "TargetWeights", lambda *_, **__: SmallTarget())
+    (tmp_path / "stored").mkdir()
+    config = config_of(*settings, "trainer.capture=stored")
+    stored = train_head(config, LOCATED, dataset, tmp_path / "stored", NOWHERE, (work.path, work.manifest))
+    curves = [
+        [r["train/loss"] for r in read_jsonl(tmp_path / name / "metrics.jsonl") if "train/loss" in r]
+        for name in ("online", "stored")
+    ]
+    assert len(curves[0]) == online["steps"]
+    assert curves[1] == pytest.approx(curves[0], rel=2**-8)
+    assert curves[1] != curves[0]  # bfloat16 was read
+    assert stored["metrics"]["loss_0"] == pytest.approx(online["metrics"]["loss_0"], rel=2**-6)
 
 
 def test_kernels_without_a_gpu_are_refused_before_the_data(monkeypatch: pytest.MonkeyPatch) -> None:

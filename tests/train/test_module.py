@@ -7,7 +7,7 @@ from eagle_lab.config.errors import LabError
 from eagle_lab.config.schema import Loss, LossKind, OovPolicy, Optim, TeacherMass
 from eagle_lab.config.schema_training import OPTIMIZERS
 from eagle_lab.ops.dispatch import op_set
-from eagle_lab.train.feed import Feed
+from eagle_lab.train.feed import Feed, Online
 from eagle_lab.train.metrics import StepCounts
 from eagle_lab.train.module import HeadModule
 from eagle_lab.train.optimizer import build_optimizer
@@ -20,7 +20,7 @@ def module_of(target, **loss):
 
 
 def feed_of(target, data):
-    return Feed(target, data.rows, cache=False, device=torch.device("cpu"))
+    return Feed(data.rows, Online(target, data.rows, torch.device("cpu")), torch.device("cpu"))
 
 
 def gradients(module, batch):
