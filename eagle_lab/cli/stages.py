@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eagle_lab.config.aux_layers import resolve
 from eagle_lab.config.digest import plain
+from eagle_lab.config.errors import LabError
 from eagle_lab.config.model_config import read_export, read_head
 from eagle_lab.config.paths import expanded
 from eagle_lab.config.provenance import provenance, versions
@@ -18,6 +19,8 @@ from eagle_lab.serve.pairing import check_target
 from eagle_lab.track.tracker import NOWHERE, Artifact, Tracker
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from eagle_lab.data.dataset import Dataset
     from eagle_lab.evaluate.suites import Prompts
     from eagle_lab.target.locate import LocatedTarget
@@ -96,6 +99,7 @@ def train_stage(config: Config, track: Tracker = NOWHERE) -> Stage:
     from eagle_lab.train.fit import train_head
 
     target, built, dataset = dataset_stage(config)
+    first = _first_head(config, target)
     stored = features_stage(config, target, dataset) if config.trainer.capture is Capture.stored else None
     trainer = {k: v for k, v in plain(config.trainer).items() if k not in WATCHING}
     key: dict[str, Any] = {
@@ -104,6 +108,7 @@ def train_stage(config: Config, track: Tracker = NOWHERE) -> Stage:
         # the tokens too: self-written text is not the same twice
         "dataset": [dataset.digest, dataset.manifest["tokens_digest"]],
         **({"features": stored.digest} if stored else {}),
+        **({"init_head": first.digest} if first else {}),
         "trainer": trainer,
         "dtype": config.server.dtype,
         "seed": config.seed,
@@ -114,10 +119,39 @@ def train_stage(config: Config, track: Tracker = NOWHERE) -> Stage:
         if work.manifest is None:
             track.used(dataset_artifact(built, target.name))
             features = (stored.path, stored.manifest or {}) if stored else None
-            work.finish(train_head(config, target, dataset, work.path, track, features))
+            start = _tensors(first) if first else None
+            work.finish(train_head(config, target, dataset, work.path, track, features, start))
     assert work.manifest is not None
     track.summary({f"held_out/{name}": value for name, value in work.manifest["metrics"].items()})
     return work
+
+
+def _first_head(config: Config, target: LocatedTarget) -> ExportedHead | None:
+    """The head of draft.init=head. LabError where its sizes or aux layers are not those that this config makes."""
+    from eagle_lab.doctor.replay import shape_of
+    from eagle_lab.draft.shape import head_shape
+
+    if config.draft.init_head is None:
+        return None
+    first = given_head(expanded("draft.init_head", config.draft.init_head))
+    aux, where = resolve(config.aux, target.num_hidden_layers), f"draft.init_head={config.draft.init_head}"
+    if first.aux_layers != aux:
+        raise LabError(
+            f"{where}: it reads aux layers {first.aux_layers}, this config {aux}. Set aux.layers to its own."
+        )
+    its = asdict(shape_of(first.path))
+    ours = asdict(head_shape(replace(config.draft, vocab_size=its["draft_vocab_size"]), target.config, len(aux)))
+    if its != ours:
+        name = next(n for n in its if its[n] != ours[n])
+        raise LabError(f"{where}: its {name} is {its[name]}, this config makes {ours[name]}. Set draft.* to its sizes.")
+    return first
+
+
+def _tensors(head: ExportedHead) -> dict[str, Tensor]:
+    from eagle_lab.doctor.replay import shape_of
+    from eagle_lab.export.sglang import read
+
+    return read(head.path, shape_of(head.path))
 
 
 def head_stage(config: Config, track: Tracker = NOWHERE) -> ExportedHead:

@@ -118,8 +118,9 @@ def check(c: Config) -> None:
 
 def _files(c: Config) -> None:
     """Every file that the config names is there: the suite's would be missed after the training only."""
-    if c.head is not None and not (expanded("head", c.head) / "config.json").is_file():
-        raise LabError(f"head={c.head}: no config.json is there. Give the directory of an exported head.")
+    for key, head in (("head", c.head), ("draft.init_head", c.draft.init_head)):
+        if head is not None and not (expanded(key, head) / "config.json").is_file():
+            raise LabError(f"{key}={head}: no config.json is there. Give the directory of an exported head.")
     if c.suite.path or not c.suite.source:
         suite_path(c.suite.name, c.suite.path)
     for name in c.data.decontaminate:

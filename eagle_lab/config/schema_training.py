@@ -120,6 +120,8 @@ class DraftInit(Enum):
     """Normal(0, 0.02), norms at one: the control."""
     analytic = "analytic"
     """The exact head of target=known_acceptance."""
+    head = "head"
+    """Goes on from the exported head in `init_head`, with its vocabulary map."""
 
 
 @dataclass
@@ -135,6 +137,8 @@ class Draft:
     max_position_embeddings: int | None = None
     """Positions written to the export; null = the target's. Must cover server.context_length."""
     init: DraftInit = DraftInit.target
+    init_head: str | None = None
+    """Directory of the exported head that init=head goes on from; `vocab_size` is then that of its map."""
     freeze_lm_head: bool = False
     """Keep lm_head as initialised: with init=target and little data its rows are better than what can be learned."""
     skip: int = 0
@@ -144,6 +148,11 @@ class Draft:
         at_least("draft", self, vocab_size=1, intermediate_size=1, num_attention_heads=1, head_dim=2, skip=0)
         if self.head_dim is not None and self.head_dim % 2:
             raise LabError(f"draft.head_dim={self.head_dim}: rotary embeddings need an even number.")
+        if (self.init is DraftInit.head) != (self.init_head is not None):
+            raise LabError(
+                f"draft.init={self.init.value} with draft.init_head={self.init_head}: init=head and the directory of "
+                "an exported head in init_head belong together."
+            )
 
 
 class OovPolicy(Enum):

@@ -8,8 +8,6 @@ Shape suffixes: T packed tokens, N rows (supervised positions), H hidden, A aux 
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -127,8 +125,7 @@ class Head(nn.Module):
         residual, x = self.ops.add_rms_norm(by["o_proj"](attended), hidden_NH, norm, s.rms_norm_eps)
         gate, up = by["gate_proj"](x), by["up_proj"](x)
         # what down_proj multiplies is the largest state of a step, and made again from the two that are kept anyway
-        again = partial(self.ops.swiglu, gate.detach(), up.detach())
-        return residual + by["down_proj"](self.ops.swiglu(gate, up), again)
+        return residual + by["down_proj"](self.ops.swiglu(gate, up), self.ops.swiglu, gate, up)
 
     @classmethod
     def with_tensors(cls, shape: HeadShape, tensors: dict[str, Tensor], embed: Tensor) -> Head:

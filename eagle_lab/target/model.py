@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ from eagle_lab.config.errors import LabError
 from eagle_lab.target.locate import LocatedTarget
 
 # what stands between lm_head's output and the softmax in some classes; a teacher of plain logits would be wrong there
+LOGITS_AT_ONCE = 128
+"""Rows: 78 MB of a vocabulary of 152,000 in float32."""
 LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 
 
@@ -96,13 +99,13 @@ class TargetModel:
         return logits
 
     @torch.no_grad()
-    def answer_logits(self, prompt_ids: list[int], token_ids: list[int]) -> Tensor:
-        """[n, V]: the logits that each of an answer's n tokens follows from, in the model's dtype."""
+    def answer_logits(self, prompt_ids: list[int], token_ids: list[int]) -> Iterator[Tensor]:
+        """[up to LOGITS_AT_ONCE, V] each: the logits that an answer's tokens follow from, in the model's dtype."""
         ids = torch.tensor([[*prompt_ids, *token_ids]], device=self.device)
-        last = self.decoder(input_ids=ids, use_cache=False).last_hidden_state[0]
+        last = self.decoder(input_ids=ids, use_cache=False).last_hidden_state[0, len(prompt_ids) - 1 : -1]
         self._streams.clear()
-        logits: Tensor = self.model.get_output_embeddings()(last[len(prompt_ids) - 1 : -1])
-        return logits
+        for part in last.split(LOGITS_AT_ONCE):
+            yield self.model.get_output_embeddings()(part)
 
     @torch.no_grad()
     def greedy(self, prompt_ids: list[int], n: int) -> list[int]:

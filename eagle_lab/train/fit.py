@@ -55,10 +55,12 @@ def train_head(
     out: Path,
     track: Tracker,
     features: tuple[Path, dict[str, Any]] | None = None,
+    start: dict[str, Tensor] | None = None,
 ) -> dict[str, Any]:
     """Trains (or takes up) the head in `out`, writes HEAD_FILE there and returns the manifest's facts.
 
     features: a finished capture (its directory and facts) of this dataset, with trainer.capture=stored.
+    start: the state dict of the head that draft.init=head goes on from.
     """
     L.seed_everything(config.seed, verbose=False)
     device = compute_device(config)
@@ -66,7 +68,7 @@ def train_head(
     ops = op_set(config.ops.impl.value, device)
     aux_layers = resolve(config.aux, located.num_hidden_layers)
     target, source = _states(config, located, dataset, features, device, ops)
-    head = build_head(config, located, target, dataset, len(aux_layers), ops)
+    head = build_head(config, located, target, dataset, len(aux_layers), ops, start)
     head.lm_head.requires_grad_(not config.draft.freeze_lm_head)
     feed = Feed(dataset.rows, source, device)
     t, lengths = config.trainer, [len(row.input_ids) for row in dataset.train]
@@ -153,23 +155,25 @@ def build_head(
     dataset: Dataset,
     num_aux: int,
     ops: OpSet,
+    start: dict[str, Tensor] | None = None,
 ) -> Head:
     """The initialised head with its vocabulary map."""
-    if config.draft.init is DraftInit.analytic:
-        size = len(kept_ids(located.vocab_size, config.draft.skip))
-        shape = head_shape(replace(config.draft, vocab_size=size), located.config, num_aux)
+    draft = config.draft
+    if draft.init in (DraftInit.analytic, DraftInit.head):
+        size = len(start["d2t"]) if start else len(kept_ids(located.vocab_size, draft.skip))
+        shape = head_shape(replace(draft, vocab_size=size), located.config, num_aux)
         head = Head(shape, ops)
         embed, lm_head = (w.detach().cpu().float() for w in (target.embed_weight, target.lm_head_weight))
-        head.load_state_dict(analytic_head(embed, lm_head, shape, config.draft.skip))
+        head.load_state_dict(start or analytic_head(embed, lm_head, shape, draft.skip))
         head.embed = target.embed_weight.detach().clone()
         return head
-    shape = head_shape(config.draft, located.config, num_aux)
+    shape = head_shape(draft, located.config, num_aux)
     head = Head(shape, ops)
     vocab = build_map(dataset, shape.draft_vocab_size, shape.vocab_size, always=located.eos_token_ids)
     head.d2t.copy_(torch.from_numpy(vocab.d2t))
     head.t2d.copy_(torch.from_numpy(vocab.t2d))
     head.embed = target.embed_weight.detach().clone()
-    initialise(head, config.draft.init, target.init_weights(), config.seed)
+    initialise(head, draft.init, target.init_weights(), config.seed)
     return head
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ from hydra import compose, initialize_config_dir
 
 from eagle_lab.cli import expectation
 from eagle_lab.config import load
+from eagle_lab.config.digest import digest
 from eagle_lab.config.errors import ServingFault
 from eagle_lab.config.paths import conf_dir
 from eagle_lab.serve import process
@@ -33,55 +36,81 @@ def divergence(found: int, expected: int) -> dict[str, Any]:
     return {"spec": "chain_5", "measurement": "chain_5-m", "divergences": [at]}
 
 
-def test_the_two_best_tokens_of_a_tie_pass_and_another_fails(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, target = tiny
-    model = TargetModel(target, [], dtype="float32")
+@pytest.fixture
+def judge(tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """judge(model, row, baseline): the baseline's answers lie on disk as a measurement of their own."""
+
+    def check(model: TargetModel, row: dict[str, Any], baseline: list[dict[str, Any]]) -> None:
+        monkeypatch.setattr(expectation, "_requests", lambda *_: baseline)
+        name = f"none-{digest(baseline)[:12]}"
+        base = {"measurement": name, "fingerprint": name}
+        expectation._check_ties(tiny[0].server.dtype, model, row, base, tmp_path)
+
+    return check
+
+
+def test_the_two_best_tokens_of_a_tie_pass_and_another_fails(tiny: Any, judge: Any) -> None:
+    model = TargetModel(tiny[1], [], dtype="float32")
     whole = model.greedy(PROMPT, 4)
-    answer = whole[:2]
     baseline = [{"prompt": "p", "turn": 0, "prompt_ids": PROMPT, "token_ids": whole}]
-    logits = model.next_logits([*PROMPT, *answer])
-    assert logits.shape == (target.vocab_size,)
+    logits = model.next_logits([*PROMPT, *whole[:2]])
+    assert logits.shape == (tiny[1].vocab_size,)
     best, *_, worst = logits.argsort(descending=True).tolist()
 
-    row = divergence(best, best)
-    expectation._check_ties(config.server.dtype, model, row, baseline)
+    row = divergence(best, worst)  # it was plain decoding that strayed
+    judge(model, row, baseline)
     assert row["divergences"][0]["gap_ulps"] == 0
 
     wrong = divergence(worst, best)
     with pytest.raises(ServingFault, match=rf"chain_5: speculation .* 1 of 1 .* token 2: .* {best}, .* {worst}"):
-        expectation._check_ties(config.server.dtype, model, wrong, baseline)
+        judge(model, wrong, baseline)
     assert wrong["divergences"][0]["gap_ulps"] > 2
 
 
-def test_what_plain_decoding_itself_strays_by_is_rounding(tiny: Any) -> None:
+class Fixed:
+    """A target whose logits are always these: 0, 3.2 and 136 units of bfloat16 below the best."""
+
+    logits = torch.tensor([17.0, 16.6, 0.0, *[5.0] * 20])
+    asked = 0
+
+    def next_logits(self, _: list[int]) -> torch.Tensor:
+        return self.logits
+
+    def answer_logits(self, _: list[int], tokens: list[int]) -> list[torch.Tensor]:
+        self.asked += 1
+        return [self.logits.expand(len(tokens), -1)]
+
+
+def test_what_plain_decoding_itself_strays_by_is_rounding(judge: Any) -> None:
     """A divergence of more than 2 units passes where an answer without speculation is as far from float32."""
-    config, target = tiny
-    model = TargetModel(target, [], dtype="float32")
-    first, second = model.greedy(PROMPT, 2)
-    order = model.next_logits(PROMPT).argsort(descending=True).tolist()
-    at = {"prompt": "p", "turn": 0, "position": 0, "expected": first, "found": order[3]}
+    model = Fixed()
+    at = {"prompt": "p", "turn": 0, "position": 0, "expected": 0, "found": 1}
     row = {"spec": "chain_5", "measurement": "m", "divergences": [at]}
-    plain = {"prompt": "p", "turn": 0, "prompt_ids": PROMPT, "token_ids": [first, second]}
-    with pytest.raises(ServingFault, match=r"; 2\.0 are rounding"):
-        expectation._check_ties(config.server.dtype, model, row, [plain])
-    assert row["plain_gap_ulps"] == 0 < 2 < at["gap_ulps"]
+    plain = {"prompt": "p", "turn": 0, "prompt_ids": PROMPT, "token_ids": [0, 0]}
+    with pytest.raises(ServingFault, match=r"3\.2 ulps .*; 2\.0 are rounding"):
+        judge(model, row, [plain])
+    assert row["plain_gap_ulps"] == 0
 
-    other = {**plain, "prompt": "q", "token_ids": [order[-1]]}
-    with pytest.raises(ServingFault, match=r"plain decoding itself answers .* does not run these weights"):
-        expectation._check_ties(config.server.dtype, model, row, [plain, other])
-    strayed = {**plain, "prompt": "q", "token_ids": [order[4]]}
-    expectation._check_ties(config.server.dtype, model, row, [plain, strayed])
-    assert 2 * row["plain_gap_ulps"] >= at["gap_ulps"]
+    other = {**plain, "prompt": "q", "token_ids": [0, 2]}
+    with pytest.raises(ServingFault, match=r"answers with a token that is 136 ulps .* does not run these weights"):
+        judge(model, row, [plain, other])
+    judge(model, {**row, "quantization": "fp8"}, [plain, other])
+
+    strayed = {**plain, "prompt": "q", "token_ids": [0, 1]}
+    judge(model, row, [plain, strayed])
+    assert row["plain_gap_ulps"] == pytest.approx(3.2)
+    asked = model.asked
+    judge(model, row, [plain, strayed])
+    assert model.asked == asked  # it is kept beside the baseline
 
 
-def test_an_end_where_the_other_goes_on_fails(tiny: Any) -> None:
-    config, target = tiny
-    model = TargetModel(target, [])
+def test_an_end_where_the_other_goes_on_fails(tiny: Any, judge: Any) -> None:
+    model = TargetModel(tiny[1], [])
     baseline = [{"prompt": "p", "turn": 0, "prompt_ids": PROMPT, "token_ids": model.greedy(PROMPT, 2)}]
     row = divergence(3, 3)
     row["divergences"][0]["expected"] = None
     with pytest.raises(ServingFault, match="gives None"):
-        expectation._check_ties(config.server.dtype, model, row, baseline)
+        judge(model, row, baseline)
 
 
 @pytest.mark.parametrize("times", [0, 1, 2])

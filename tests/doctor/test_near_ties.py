@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from eagle_lab.doctor.near_ties import MOST_ULPS, gap_ulps, stray_ulps
+from eagle_lab.doctor.near_ties import gap_ulps, stray_ulps
 
 
 @pytest.mark.parametrize(
@@ -26,21 +26,24 @@ from eagle_lab.doctor.near_ties import MOST_ULPS, gap_ulps, stray_ulps
     ],
 )
 def test_gap(values: list[float], dtype: str, ulps: float) -> None:
-    logits = torch.tensor([*values, -30.0])
-    assert gap_ulps(logits, 0, 1, dtype) == gap_ulps(logits, 1, 0, dtype) == ulps
+    best, other = values
+    logits = torch.tensor([best, other, *[best - 1] * 30])
+    assert gap_ulps(logits, 0, dtype) == 0
+    assert gap_ulps(logits, 1, dtype) == ulps
 
 
-def test_both_tokens_must_be_near_the_best() -> None:
-    logits = torch.tensor([17.0, 16.875, 25.0])
-    assert gap_ulps(logits, 0, 1, "bfloat16") > MOST_ULPS
+def test_near_zero_the_spread_is_the_unit() -> None:
+    """A hair's breadth below a best logit of zero is no distance: logits of this row are 3 apart."""
+    logits = torch.tensor([1e-6, -0.02, *torch.linspace(-5, 0, 30).tolist()])
+    assert gap_ulps(logits, 1, "bfloat16") < 3
 
 
 def test_an_answer_that_ended_is_no_tie() -> None:
-    assert gap_ulps(torch.zeros(3), None, 1, "bfloat16") == math.inf
+    assert gap_ulps(torch.zeros(3), None, "bfloat16") == math.inf
 
 
 def test_a_plain_answer_strays_by_its_furthest_token() -> None:
-    logits = torch.tensor([[17.0, 16.875, 0.0], [0.0, 17.0, 16.5], [17.0, 0.0, 0.0]])
+    logits = torch.tensor([[17.0, 16.875, 12.0], [12.0, 17.0, 16.5], [17.0, 12.0, 12.0]])
     assert stray_ulps(logits, [0, 1, 0], "bfloat16") == 0
     assert stray_ulps(logits, [1, 2, 0], "bfloat16") == 4
     assert stray_ulps(logits[:0], [], "bfloat16") == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ STEPS = 3
 def both(module: Any, xs: list[torch.Tensor], weight: torch.Tensor, again: bool) -> list[torch.Tensor]:
     """Outputs of each step, then the gradients of all x and of the weight."""
     times = module.product(weight)
-    outs = [times(x * 1, (lambda x=x: x.detach() * 1) if again else None) for x in xs]
+    outs = [times(x * 1, *((lambda y: y * 1, x) if again else ())) for x in xs]
     loss = sum((o.float() * (i + 1)).square().sum() for i, o in enumerate(outs))
     return [*outs, *torch.autograd.grad(loss, [*xs, weight])]
 
@@ -67,7 +68,32 @@ def test_a_pass_that_nothing_was_asked_of_leaves_no_gradient(random: Callable[..
 
 def test_made_again_keeps_nothing(random: Callable[..., torch.Tensor]) -> None:
     kept: list[tuple[int, ...]] = []
-    x, weight = random(50, 24), random(10, 24)
+    x, small, weight = random(50, 24), random(50, 12), random(10, 24)
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(tuple(t.shape)) or t, lambda t: t):
-        function.product(weight)(x, lambda: x.detach())
+        function.product(weight)(x, lambda y: y.repeat(1, 2), small)
     assert (50, 24) not in kept
+    assert (50, 12) in kept
+
+
+def test_the_weight_is_cast_once_per_pass_and_sources_are_given_back(random: Callable[..., torch.Tensor]) -> None:
+    x, weight = random(5, 24), random(10, 24)
+    source = x.detach().clone()
+    alive = weakref.ref(source)
+    kept: list[int] = []
+    with (
+        torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.data_ptr()) or t, lambda t: t),
+        torch.autocast(weight.device.type, torch.bfloat16),
+    ):
+        times = function.product(weight)
+        loss = (times(x, lambda y: y, source) + times(x)).sum()
+    assert len(kept) - len(set(kept)) == 1  # the cast, in both products
+    del source
+    loss.backward()
+    assert alive() is None  # though the loss is still there
+
+
+def test_a_second_derivative_is_refused(random: Callable[..., torch.Tensor]) -> None:
+    x, weight = random(5, 24), random(10, 24)
+    (first,) = torch.autograd.grad(function.product(weight)(x).square().sum(), [weight], create_graph=True)
+    with pytest.raises(RuntimeError, match=r"does not require grad|once_differentiable"):
+        first.sum().backward()

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from eagle_lab.ops.product.reference import Product
 
@@ -44,6 +45,7 @@ class _Weight(torch.autograd.Function):
         return weight.view_as(weight)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *_: Any) -> tuple[Tensor | None, None]:
         gradient, ctx.buffer.gradient = ctx.buffer.gradient, None
         return gradient, None
@@ -52,37 +54,48 @@ class _Weight(torch.autograd.Function):
 class _Times(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, cast: Tensor, buffer: _Buffer, again: Callable[[], Tensor] | None
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        cast: Tensor,
+        buffer: _Buffer,
+        again: Callable[..., Tensor] | None,
+        *sources: Tensor,
     ) -> Tensor:
-        ctx.buffer, ctx.again = buffer, again
-        ctx.dtype = weight.dtype
-        ctx.save_for_backward(cast, *(() if again else (x,)))
+        ctx.buffer, ctx.again, ctx.dtype = buffer, again, weight.dtype
+        ctx.save_for_backward(cast, *(sources if again else (x,)))
         return x @ cast.t()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, None, None, None]:
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         cast, *kept = ctx.saved_tensors
         g = grads[0].contiguous()
         if ctx.needs_input_grad[1]:
-            x = kept[0] if kept else ctx.again()
+            x = ctx.again(*kept) if ctx.again else kept[0]
             buffer, first = ctx.buffer, ctx.buffer.gradient is None
             if first:
                 buffer.gradient = torch.empty(cast.shape, dtype=ctx.dtype, device=cast.device)
             add_product(buffer.gradient, g, x, first)
-        return (g @ cast if ctx.needs_input_grad[0] else None), None, None, None, None
+        nothing = (None,) * (len(ctx.needs_input_grad) - 1)
+        return (g @ cast if ctx.needs_input_grad[0] else None), *nothing
 
 
 def product(weight: Tensor) -> Product:
-    """As the reference. One backward per pass: the buffer is handed out."""
+    """As the reference. One backward per pass, through all of it: the buffer is handed out with the weight's gradient.
+
+    A backward to x alone that keeps the graph would leave its share in the buffer.
+    """
     buffer = _Buffer()
     alias = _Weight.apply(weight, buffer)
     casts: dict[torch.dtype, Tensor] = {}
 
-    def times(x: Tensor, again: Callable[[], Tensor] | None = None) -> Tensor:
+    def times(x: Tensor, again: Callable[..., Tensor] | None = None, *sources: Tensor) -> Tensor:
         kind = x.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
-        cast = casts.setdefault(dtype, weight.detach().to(dtype))
-        out: Tensor = _Times.apply(x.to(dtype), alias, cast, buffer, again)
+        if dtype not in casts:  # once per pass, not per step
+            casts[dtype] = weight.detach().to(dtype)
+        out: Tensor = _Times.apply(x.to(dtype), alias, casts[dtype], buffer, again, *(s.detach() for s in sources))
         return out
 
     return times

@@ -29,8 +29,9 @@ LARGE = Tiles(
 )
 LARGE_BYTES = 180_000
 """Of a multiprocessor's shared memory that LARGE takes at D 128 in 2 bytes: an H200 has 227 KB, an RTX 4090 100."""
+LARGE_DIM = 128
 SMALL = Tiles(*[Blocks(rows=32, keys=32, num_warps=4, num_stages=1)] * 3)
-"""float32, and GPUs with less shared memory: 64 KB at D 128 in 4 bytes."""
+"""float32, wider heads, and GPUs with less shared memory: 64 KB at D 128 in 4 bytes."""
 CHAIN = Blocks(rows=32, keys=1, num_warps=4, num_stages=1)
 
 
