@@ -136,8 +136,10 @@ def _first_head(config: Config, target: LocatedTarget) -> ExportedHead | None:
     first = given_head(expanded("draft.init_head", config.draft.init_head))
     aux, where = resolve(config.aux, target.num_hidden_layers), f"draft.init_head={config.draft.init_head}"
     if first.aux_layers != aux:
+        layers = ",".join(map(str, first.aux_layers))
         raise LabError(
-            f"{where}: it reads aux layers {first.aux_layers}, this config {aux}. Set aux.layers to its own."
+            f"{where}: it reads aux layers {first.aux_layers}, this config {aux}. Use aux=explicit "
+            f"'aux.layers=[{layers}]'."
         )
     its = asdict(shape_of(first.path))
     ours = asdict(head_shape(replace(config.draft, vocab_size=its["draft_vocab_size"]), target.config, len(aux)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback, RichProgressBar
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from eagle_lab.config.errors import Preempted
 from eagle_lab.config.files import append_jsonl, read_jsonl, write_text
@@ -40,6 +42,7 @@ class Metrics(Callback):
         for step in self._skipped(pl_module)[self.told :]:
             rows = self.rows[step] if step < len(self.rows) else []
             append_jsonl(self.path, {"step": trainer.global_step, "skipped_rows": rows})
+            self.track.log({"train/skipped_steps": float(self.told + 1)}, step=trainer.global_step)
             print(f"training: step {step} skipped, its gradient is not finite; rows {rows}", file=sys.stderr)
             self.told += 1
         if trainer.global_step % self.every == 0:
@@ -55,6 +58,7 @@ class Metrics(Callback):
 
     def _append(self, trainer: L.Trainer, prefix: str) -> None:
         values = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith(prefix)}
+        values = {k: v for k, v in values.items() if math.isfinite(v)}  # JSON has no NaN; skipped_rows says it
         if values:
             append_jsonl(self.path, {"step": trainer.global_step, **values})
             self.track.log(values, step=trainer.global_step)
@@ -63,7 +67,9 @@ class Metrics(Callback):
 class Throughput(Callback):
     """Logs, over the last n steps: tokens/s, the share of the time spent waiting for data, and peak GPU memory.
 
-    Tokens are those of the batches' sequences, supervised or not. Stands before Metrics among the callbacks.
+    Tokens are those of the batches' sequences, supervised or not. Where the target runs in every step, waiting is all
+    that its pass keeps the loop from going on; beside a GPU a thread makes the next batch meanwhile. Stands before
+    Metrics among the callbacks.
     """
 
     def __init__(self, every: int) -> None:
@@ -106,9 +112,17 @@ class Preemption(Callback):
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
         if trainer.received_sigterm:
-            step = trainer.global_step
-            trainer.save_checkpoint(self.checkpoints / f"step={step}.ckpt")
-            raise Preempted(f"training: SIGTERM, stopped at step {step} with a checkpoint. The same command goes on.")
+            self._stop(trainer)
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        """Lightning notices the signal by itself between two steps and within a held-out pass."""
+        if isinstance(exception, SIGTERMException):
+            self._stop(trainer)
+
+    def _stop(self, trainer: L.Trainer) -> None:
+        step = trainer.global_step
+        trainer.save_checkpoint(self.checkpoints / f"step={step}.ckpt")
+        raise Preempted(f"training: SIGTERM, stopped at step {step} with a checkpoint. The same command goes on.")
 
 
 class ProgressLines(Callback):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import signal
 import struct
 import sys
+import threading
 import warnings
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,9 +24,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from eagle_lab.config.aux_layers import resolve
+from eagle_lab.config.errors import Preempted
 from eagle_lab.config.files import replacing
 from eagle_lab.config.schema import Capture, Config, DraftInit
-from eagle_lab.data.dataset import Dataset, Rows
+from eagle_lab.data.dataset import Dataset
 from eagle_lab.data.vocab_map import VocabMap, build_map, coverage
 from eagle_lab.draft.head import Head
 from eagle_lab.draft.init import initialise
@@ -42,7 +47,7 @@ from eagle_lab.train.feed import Cached, Feed, Online, Source, supervised
 from eagle_lab.train.fuse import fuse
 from eagle_lab.train.metrics import StepCounts
 from eagle_lab.train.module import HeadModule
-from eagle_lab.train.schedule import Plan, Steps, padding, plan
+from eagle_lab.train.schedule import Plan, Steps, grouped, padding, plan
 
 HEAD_FILE = "head.safetensors"
 SAMPLE_FILE = "sample.safetensors"
@@ -85,6 +90,8 @@ def train_head(
         "padding": padding(schedule.steps, lengths),
         "skipped_steps": module.skipped,
         "ops": head.ops.paths(),
+        "device": device.type,
+        "precision": precision(t.precision, device),
         "metrics": held_out_metrics(module, feed, dataset, config),
         "coverage": {
             name: coverage(vocab, part.answer_ids())
@@ -217,24 +224,47 @@ def fit(
         default_root_dir=out,
         use_distributed_sampler=False,
     )
-    held_out = batches(dataset.holdout, t.batch_size)
+    held_out = held_out_batches(config, dataset)
     ahead = 1 if feed.device.type == "cuda" else 0  # on a CPU the next batch would only take its cores
+    with stopping_in_time():
+        try:
+            trainer.fit(
+                module,
+                train_dataloaders=Steps(train, feed.batch, lambda: trainer.global_step, ahead),
+                val_dataloaders=Steps(held_out, feed.batch, lambda: 0) if held_out else None,
+                ckpt_path=newest(checkpoints),
+            )
+        except SystemExit as e:
+            # lightning turns Ctrl-C into sys.exit(1), which would read as a crash
+            raise KeyboardInterrupt from e
+    left_out = set(module.skipped)
+    taken = (step for at, step in enumerate(train) if at not in left_out)
+    return sum(len(supervised(dataset.rows[i])) for step in taken for i in step)
+
+
+@contextmanager
+def stopping_in_time() -> Iterator[None]:
+    """Leaves SIGTERM to Lightning, which waits for the step in hand; then to whom it belonged, a sweep's child, say."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
-        trainer.fit(
-            module,
-            train_dataloaders=Steps(train, feed.batch, lambda: trainer.global_step, ahead),
-            val_dataloaders=Steps(held_out, feed.batch, lambda: 0) if held_out else None,
-            ckpt_path=newest(checkpoints),
-        )
-    except SystemExit as e:
-        # lightning turns Ctrl-C into sys.exit(1), which would read as a crash
-        raise KeyboardInterrupt from e
-    return sum(len(supervised(dataset.rows[i])) for step in train for i in step)
+        yield
+    except Preempted:
+        if callable(previous):
+            previous(signal.SIGTERM, None)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
-def batches(rows: Rows, size: int) -> list[list[int]]:
-    """Row numbers of the dataset, in order."""
-    return [rows.indices[i : i + size].tolist() for i in range(0, len(rows), size)]
+def held_out_batches(config: Config, dataset: Dataset) -> list[list[int]]:
+    """Row numbers of the dataset, of similar length and no more at once than in training."""
+    t, held = config.trainer, dataset.holdout
+    lengths = [len(row.input_ids) for row in held]
+    order = sorted(range(len(held)), key=lambda i: lengths[i])
+    return [held.indices[step].tolist() for step in grouped(order, lengths, t.batch_size, t.batch_tokens)]
 
 
 def quiet() -> None:
@@ -277,10 +307,12 @@ def held_out_metrics(module: HeadModule, feed: Feed, dataset: Dataset, config: C
     module.eval()
     counts = StepCounts(config.loss.unroll_steps)
     per_round: list[int] = []
-    for indices in batches(dataset.holdout, config.trainer.batch_size):
+    mixed = precision(config.trainer.precision, feed.device) == "bf16-mixed"
+    for indices in held_out_batches(config, dataset):
         batch = feed.batch(indices)
-        counts.merge(module.forward_steps(batch)[1])
-        found = hits(module.head, batch, config.loss.unroll_steps).cpu().numpy()
+        with torch.autocast(feed.device.type, torch.bfloat16, enabled=mixed):
+            counts.merge(module.forward_steps(batch)[1])
+            found = hits(module.head, batch, config.loss.unroll_steps).cpu().numpy()
         docs = batch.layout.row_doc.cpu().numpy()
         for doc in np.unique(docs):
             per_round += rounds(found[docs == doc], config.loss.unroll_steps)

@@ -33,14 +33,14 @@ def plan(
         batches: list[list[int]] = []
         for pool in np.split(order, range(8 * batch_size, len(order), 8 * batch_size)):
             pool = pool[np.argsort(np.asarray(lengths)[pool], kind="stable")]
-            batches += _batches(pool.tolist(), lengths, batch_size, batch_tokens)
+            batches += grouped(pool.tolist(), lengths, batch_size, batch_tokens)
         steps += [batches[i] for i in generator.permutation(len(batches))]
         per_epoch = per_epoch or len(batches)
     return Plan(steps if max_steps < 0 else steps[:max_steps], per_epoch)
 
 
-def _batches(pool: list[int], lengths: Sequence[int], size: int, tokens: int | None) -> list[list[int]]:
-    """Rows in ascending length, cut where another row would be too many or too long."""
+def grouped(pool: list[int], lengths: Sequence[int], size: int, tokens: int | None) -> list[list[int]]:
+    """A pool of rows in ascending length, cut where another row would be too many or too long."""
     found: list[list[int]] = []
     for row in pool:
         full = not found or len(found[-1]) == size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import time
 from types import SimpleNamespace
@@ -265,23 +266,53 @@ def test_training_gives_up_when_nothing_is_finite(tmp_path, dataset, monkeypatch
         run(tmp_path / "a", dataset, "trainer.max_epochs=4", "trainer.batch_size=4")
 
 
-def test_sigterm_leaves_a_checkpoint_and_asks_to_be_called_again(tmp_path, dataset, monkeypatch):
+@pytest.mark.parametrize("when", ["a step", "the held-out pass"])
+def test_sigterm_leaves_a_checkpoint_and_asks_to_be_called_again(tmp_path, dataset, monkeypatch, when):
     settings = ("trainer.max_epochs=4", "trainer.batch_size=4", "trainer.checkpoint_every=100")
     whole = run(tmp_path / "whole", dataset, *settings)
     build, calls = fit_module.Feed.batch, itertools.count(1)
 
     def batch(self, indices):
-        if next(calls) == 7:
+        held_out = set(indices) <= set(dataset.holdout.indices.tolist())
+        if held_out == (when == "the held-out pass") and next(calls) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return build(self, indices)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fit_module.Feed, "batch", batch)
+        with pytest.raises(Preempted, match=r"stopped at step .* with a checkpoint") as stopped:
+            run(tmp_path / "stopped", dataset, *settings)
+    assert stopped.value.exit_code == 75
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    step = int(re.search(r"at step (\d+)", str(stopped.value))[1])
+    assert newest(tmp_path / "stopped" / "checkpoints").endswith(f"step={step}.ckpt")
+    assert (2 <= step <= 3) == (when == "a step")
+    assert run(tmp_path / "stopped", dataset, *settings)["metrics"] == whole["metrics"]
+    assert same(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_sigterm_of_a_sweep_stops_its_point_after_the_step(tmp_path, dataset, monkeypatch):
+    """The handler that turns the signal into a KeyboardInterrupt has its turn once the checkpoint is there."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    build, calls = fit_module.Feed.batch, itertools.count(1)
+
+    def batch(self, indices):
+        if next(calls) == 3:
             os.kill(os.getpid(), signal.SIGTERM)
         return build(self, indices)
 
     monkeypatch.setattr(fit_module.Feed, "batch", batch)
-    with pytest.raises(Preempted, match="stopped at step 6 with a checkpoint") as stopped:
-        run(tmp_path / "stopped", dataset, *settings)
-    assert stopped.value.exit_code == 75
-    assert newest(tmp_path / "stopped" / "checkpoints").endswith("step=6.ckpt")
-    assert run(tmp_path / "stopped", dataset, *settings)["metrics"] == whole["metrics"]
-    assert same(tmp_path / "whole", tmp_path / "stopped")
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "a", dataset, "trainer.max_epochs=4", "trainer.batch_size=4")
+        assert signal.getsignal(signal.SIGTERM) is interrupt
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert newest(tmp_path / "a" / "checkpoints").endswith(("step=2.ckpt", "step=3.ckpt"))
 
 
 def test_speed_waiting_and_gradients_are_logged(tmp_path, dataset):
@@ -292,6 +323,24 @@ def test_speed_waiting_and_gradients_are_logged(tmp_path, dataset):
         assert row["train/tokens_s"] > 0
         assert 0 <= row["train/data_wait"] < 1
         assert row["train/grad_norm"] > 0
+
+
+def test_training_goes_on_from_a_head_with_its_map(tmp_path, dataset):
+    first = run(tmp_path / "first", dataset, "trainer.max_epochs=3")["metrics"]
+    start = load_file(tmp_path / "first" / HEAD_FILE)
+    other = dataset_of([(4, 20)] * 30, holdout=6, seed=1)  # whose own map would be another
+    (tmp_path / "second").mkdir()
+    (tmp_path / "config.json").touch()
+    config = config_of("draft.init=head", f"draft.init_head={tmp_path}", "trainer.max_epochs=0")
+    train_head(config, LOCATED, other, tmp_path / "second", NOWHERE, start=start)
+    second = load_file(tmp_path / "second" / HEAD_FILE)
+    assert all(torch.equal(second[name], start[name]) for name in start)
+    (tmp_path / "third").mkdir()
+    config.trainer.max_epochs = 2
+    facts = train_head(config, LOCATED, dataset, tmp_path / "third", NOWHERE, start=start)
+    third = load_file(tmp_path / "third" / HEAD_FILE)
+    assert torch.equal(third["d2t"], start["d2t"])
+    assert facts["metrics"]["loss_0"] < first["loss_0"]
 
 
 def test_stored_states_train_as_those_of_the_target(tmp_path, dataset, monkeypatch):
