@@ -16,7 +16,7 @@ from eagle_lab.config.explain import NAME_RULE, explain
 from eagle_lab.config.files import write_text
 from eagle_lab.config.paths import expanded
 from eagle_lab.config.prompts import source_file, suite_file, suite_path
-from eagle_lab.config.schema import Config, OpsImpl, ServerKind, SpecKind, TargetKind
+from eagle_lab.config.schema import Config, Keep, OpsImpl, ServerKind, SpecKind, TargetKind
 
 
 def register() -> None:
@@ -111,6 +111,11 @@ def check(c: Config) -> None:
         raise LabError(
             f"max_running_requests x eagle_topk x context_length = {rows}: SGLang asserts that it is below 2**31. "
             "Lower server.max_running_requests or server.context_length."
+        )
+    if not c.data.holdout and (c.trainer.keep is Keep.best or c.trainer.patience is not None):
+        raise LabError(
+            f"trainer.keep={c.trainer.keep.value}, trainer.patience={c.trainer.patience} with data.holdout=0: nothing "
+            "is held out to choose by. Set data.holdout=0.05, or keep=last and patience=null."
         )
     if c.ops.impl is OpsImpl.triton and c.trainer.accelerator == "cpu":
         raise LabError("ops=triton with trainer.accelerator=cpu: Triton kernels need a GPU. Use ops=auto.")

@@ -139,6 +139,10 @@ class Draft:
     init: DraftInit = DraftInit.target
     init_head: str | None = None
     """Directory of the exported head that init=head goes on from; `vocab_size` is then that of its map."""
+    fc_norm: bool = False
+    """EAGLE-3.1: norms each aux state before fc, so that the deepest, with the largest values, drowns no other."""
+    norm_output: bool = False
+    """EAGLE-3.1: hands the normed hidden state on to the next draft step."""
     freeze_lm_head: bool = False
     """Keep lm_head as initialised: with init=target and little data its rows are better than what can be learned."""
     skip: int = 0
@@ -148,6 +152,8 @@ class Draft:
         at_least("draft", self, vocab_size=1, intermediate_size=1, num_attention_heads=1, head_dim=2, skip=0)
         if self.head_dim is not None and self.head_dim % 2:
             raise LabError(f"draft.head_dim={self.head_dim}: rotary embeddings need an even number.")
+        if self.init is DraftInit.analytic and (self.fc_norm or self.norm_output):
+            raise LabError("draft.init=analytic: that head has neither fc_norm nor norm_output. Drop both.")
         if (self.init is DraftInit.head) != (self.init_head is not None):
             raise LabError(
                 f"draft.init={self.init.value} with draft.init_head={self.init_head}: init=head and the directory of "
@@ -242,6 +248,12 @@ class Capture(Enum):
     """States are captured to disk once (`eagle-lab features`) and read from there; the target is not loaded."""
 
 
+class Keep(Enum):
+    last = "last"
+    best = "best"
+    """The weights of the held-out pass with the longest proxy accept length."""
+
+
 @dataclass
 class Trainer:
     max_epochs: int = 1
@@ -256,6 +268,10 @@ class Trainer:
     precision: str = "auto"
     """32-true, or bf16-mixed: weights and optimiser stay fp32 under it. auto: bf16-mixed on a GPU that has it."""
     capture: Capture = Capture.cached
+    keep: Keep = Keep.last
+    """Which weights become the head. best needs data.holdout."""
+    patience: int | None = None
+    """Ends training after so many held-out passes (one per epoch) without a longer proxy accept length."""
     checkpoint_every: int = 100
     """Steps between resumable checkpoints."""
     log_every: int = 10
@@ -275,6 +291,7 @@ class Trainer:
             checkpoint_every=1,
             log_every=1,
             num_threads=1,
+            patience=1,
         )
 
 

@@ -54,11 +54,13 @@ def shape_of(export: Path) -> HeadShape:
     """The shape of an exported head, from its config.json, where the exporter writes every field out."""
     c = read_head(export)
     check_fields(c, SHAPE, f"{export}/config.json", "Export the head again.")
-    if c.get("norm_output") or c.get("fc_norm") or c.get("norm_before_fc"):
-        raise LabError(f"{export}: heads with norm_output, fc_norm or norm_before_fc cannot be replayed.")
+    if c.get("norm_before_fc"):
+        raise LabError(f"{export}: heads with norm_before_fc cannot be replayed.")
     return HeadShape(
         target_hidden_size=c.get("target_hidden_size") or c["hidden_size"],
         num_aux=c["num_aux_hidden_states"],
+        fc_norm=bool(c.get("fc_norm") or c.get("use_aux_norm")),
+        norm_output=bool(c.get("norm_output")),
         **{name: c[name] for name in SHAPE if name != "num_aux_hidden_states"},
     )
 

@@ -8,6 +8,8 @@ Shape suffixes: T packed tokens, N rows (supervised positions), H hidden, A aux 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -72,6 +74,8 @@ class Head(nn.Module):
         self.shape = shape
         self.ops = ops or OpSet()
         self.fc = linear(shape.num_aux * shape.target_hidden_size, shape.hidden_size)
+        if shape.fc_norm:
+            self.fc_norm = nn.ModuleList(Norm(shape.target_hidden_size) for _ in range(shape.num_aux))
         self.midlayer = MidLayer(shape)
         self.norm = Norm(shape.hidden_size)
         self.lm_head = linear(shape.hidden_size, shape.draft_vocab_size)
@@ -79,6 +83,16 @@ class Head(nn.Module):
         self.register_buffer("d2t", torch.zeros(shape.draft_vocab_size, dtype=torch.int64))
         self.register_buffer("t2d", torch.zeros(shape.vocab_size, dtype=torch.bool))
         self.register_buffer("embed", torch.empty(0), persistent=False)
+
+    def first_hidden(self, aux: Tensor) -> Tensor:
+        """[T, H]: what the first step takes as hidden state, from the aux states [T, A*H]."""
+        aux = aux.to(self.fc.weight.dtype)
+        if self.shape.fc_norm:
+            norms: Any = self.fc_norm
+            parts = zip(aux.chunk(self.shape.num_aux, -1), norms, strict=True)
+            aux = torch.cat([self.rms(part, norm) for part, norm in parts], -1)
+        hidden: Tensor = self.fc(aux)
+        return hidden
 
     def rms(self, x: Tensor, norm: Norm) -> Tensor:
         return self.ops.rms_norm(x, norm.weight, self.shape.rms_norm_eps)

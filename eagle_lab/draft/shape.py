@@ -25,6 +25,10 @@ class HeadShape:
     max_position_embeddings: int
     rms_norm_eps: float = 1e-6
     rope_parameters: dict[str, Any] = field(default_factory=lambda: {"rope_type": "default", "rope_theta": 10000.0})
+    fc_norm: bool = False
+    """An RMSNorm of its own for each aux state, before fc (EAGLE-3.1)."""
+    norm_output: bool = False
+    """The next step takes the normed hidden state instead of the layer's own output (EAGLE-3.1)."""
 
     def llama_config(self) -> LlamaConfig:
         """The transformers config that gives the rotary embedding (all rope types) the head's sizes."""
@@ -71,6 +75,8 @@ def head_shape(draft: Draft, target: dict[str, Any], num_aux: int) -> HeadShape:
         max_position_embeddings=draft.max_position_embeddings or target["max_position_embeddings"],
         rms_norm_eps=target.get("rms_norm_eps", 1e-6),
         rope_parameters=rope_parameters(target),
+        fc_norm=draft.fc_norm,
+        norm_output=draft.norm_output,
     )
 
 

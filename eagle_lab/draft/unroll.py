@@ -66,7 +66,7 @@ def one_document(input_ids: Tensor, aux: Tensor) -> Batch:
 
 def unroll(head: Head, batch: Batch, steps: int) -> Iterator[Tensor]:
     """Yields, for each step, the normed hidden state [N, H] that lm_head reads."""
-    hidden_TH = head.fc(batch.aux.to(head.fc.weight.dtype))
+    hidden_TH = head.first_hidden(batch.aux)
     last = batch.layout.doc_start[1:] - 1
     tokens = torch.arange(batch.input_ids.numel(), device=last.device)
     # a document's last position has no next token; its key is never attended
@@ -83,7 +83,10 @@ def unroll(head: Head, batch: Batch, steps: int) -> Iterator[Tensor]:
             x = head.layer_input(batch.input_ids[torch.minimum(rows + 1 + step, end)], hidden)
             chain.append(head.keys_values(by, x, positions))
         hidden = head.layer_output(by, x, hidden, positions, first, chain, batch.layout)
-        yield head.rms(hidden, head.norm)
+        normed = head.rms(hidden, head.norm)
+        yield normed
+        if head.shape.norm_output:
+            hidden = normed
 
 
 @torch.no_grad()

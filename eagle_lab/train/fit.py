@@ -19,14 +19,14 @@ from typing import Any
 import lightning as L
 import numpy as np
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from safetensors.torch import save_file
 from torch import Tensor
 
 from eagle_lab.config.aux_layers import resolve
-from eagle_lab.config.errors import Preempted
+from eagle_lab.config.errors import LabError, Preempted
 from eagle_lab.config.files import replacing
-from eagle_lab.config.schema import Capture, Config, DraftInit
+from eagle_lab.config.schema import Capture, Config, DraftInit, Keep
 from eagle_lab.data.dataset import Dataset
 from eagle_lab.data.vocab_map import VocabMap, build_map, coverage
 from eagle_lab.draft.head import Head
@@ -51,6 +51,9 @@ from eagle_lab.train.schedule import Plan, Steps, grouped, padding, plan
 
 HEAD_FILE = "head.safetensors"
 SAMPLE_FILE = "sample.safetensors"
+NOTHING = {"steps": 0, "kept_step": 0, "trained_tokens": 0}
+BEST = "best"
+"""Name of the checkpoint with trainer.keep=best's weights."""
 
 
 def train_head(
@@ -79,14 +82,13 @@ def train_head(
     t, lengths = config.trainer, [len(row.input_ids) for row in dataset.train]
     schedule = plan(lengths, t.batch_size, t.max_epochs, t.max_steps, config.seed, t.batch_tokens)
     module = HeadModule(head, target.lm_head_weight, config.loss, config.optim, len(schedule.steps)).to(device)
-    trained_tokens = fit(config, module, feed, dataset, schedule, out, track) if schedule.steps else 0
+    done = fit(config, module, feed, dataset, schedule, out, track) if schedule.steps else NOTHING
     module.to(device)  # lightning leaves it on the CPU
     vocab = VocabMap(head.d2t.cpu().numpy(), head.t2d.cpu().numpy())
     facts = {
         "aux_layers": aux_layers,
         "shape": head.shape.__dict__,
-        "steps": len(schedule.steps),
-        "trained_tokens": trained_tokens,
+        **done,
         "padding": padding(schedule.steps, lengths),
         "skipped_steps": module.skipped,
         "ops": head.ops.paths(),
@@ -186,8 +188,11 @@ def build_head(
 
 def fit(
     config: Config, module: HeadModule, feed: Feed, dataset: Dataset, schedule: Plan, out: Path, track: Tracker
-) -> int:
-    """Runs Lightning from the last checkpoint, if there is one; returns the supervised positions trained on."""
+) -> dict[str, int]:
+    """Runs Lightning from the last checkpoint, if there is one; returns how many steps and supervised positions.
+
+    kept_step: the one whose weights the module has in the end.
+    """
     t = config.trainer
     quiet()
     train = [dataset.train.indices[step].tolist() for step in schedule.steps]
@@ -211,6 +216,7 @@ def fit(
         log_every_n_steps=t.log_every,
         callbacks=[
             saver,
+            *_by_proxy(config, checkpoints),
             Throughput(t.log_every),
             Metrics(out / "metrics.jsonl", t.log_every, track, train),
             Preemption(checkpoints),
@@ -225,6 +231,8 @@ def fit(
         use_distributed_sampler=False,
     )
     held_out = held_out_batches(config, dataset)
+    if not held_out and (t.keep is Keep.best or t.patience is not None):
+        raise LabError("trainer.keep=best and trainer.patience: the dataset holds nothing out. Raise data.holdout.")
     ahead = 1 if feed.device.type == "cuda" else 0  # on a CPU the next batch would only take its cores
     with stopping_in_time():
         try:
@@ -237,9 +245,28 @@ def fit(
         except SystemExit as e:
             # lightning turns Ctrl-C into sys.exit(1), which would read as a crash
             raise KeyboardInterrupt from e
+    kept = steps = trainer.global_step
+    best = checkpoints / f"{BEST}.ckpt"
+    if t.keep is Keep.best and best.exists():
+        found = torch.load(best, weights_only=True)
+        module.load_state_dict(found["state_dict"])
+        kept = found["global_step"]
     left_out = set(module.skipped)
-    taken = (step for at, step in enumerate(train) if at not in left_out)
-    return sum(len(supervised(dataset.rows[i])) for step in taken for i in step)
+    taken = (step for at, step in enumerate(train[:steps]) if at not in left_out)
+    tokens = sum(len(supervised(dataset.rows[i])) for step in taken for i in step)
+    return {"steps": steps, "kept_step": kept, "trained_tokens": tokens}
+
+
+def _by_proxy(config: Config, checkpoints: Path) -> list[Callback]:
+    """Lightning's own callbacks that look at the held-out proxy accept length."""
+    by: dict[str, Any] = {"monitor": "held_out/proxy_accept_length", "mode": "max"}
+    found: list[Callback] = []
+    if config.trainer.keep is Keep.best:
+        how: dict[str, Any] = {"save_top_k": 1, "save_weights_only": True, "enable_version_counter": False}
+        found.append(ModelCheckpoint(checkpoints, BEST, **how, **by))
+    if config.trainer.patience is not None:
+        found.append(EarlyStopping(patience=config.trainer.patience, **by))
+    return found
 
 
 @contextmanager

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 import torch
 import torch.nn.functional as F
 
 from eagle_lab.draft.head import Head
 from eagle_lab.draft.unroll import Batch, hits, unroll
 from eagle_lab.ops.unroll_attention.layout import Layout
+from tests.draft.conftest import SHAPE, random_head
 
 
 def make_batch(head: Head, docs: list[tuple[int, int, int]], seed: int = 1) -> Batch:
@@ -64,6 +68,9 @@ def serve(head: Head, ids, aux, t: int, steps: int) -> list[torch.Tensor]:
         return h + y
 
     cache: list = []
+    if s.fc_norm:
+        parts = zip(aux.chunk(s.num_aux, -1), head.fc_norm, strict=True)
+        aux = torch.cat([norm(part, own.weight, s.rms_norm_eps) for part, own in parts], -1)
     fused = F.linear(aux, head.fc.weight)
     for position in range(t + 1):
         hidden = step(ids[position + 1], fused[position], position, cache)
@@ -71,12 +78,15 @@ def serve(head: Head, ids, aux, t: int, steps: int) -> list[torch.Tensor]:
     for i in range(steps):
         logits.append(F.linear(norm(hidden, head.norm.weight, s.rms_norm_eps), head.lm_head.weight))
         if i + 1 < steps:
-            hidden = step(ids[t + 2 + i], hidden, t + 1 + i, cache)
+            carried = norm(hidden, head.norm.weight, s.rms_norm_eps) if s.norm_output else hidden
+            hidden = step(ids[t + 2 + i], carried, t + 1 + i, cache)
     return logits
 
 
+@pytest.mark.parametrize("options", [{}, {"fc_norm": True}, {"norm_output": True}], ids=str)
 @torch.no_grad()
-def test_every_row_and_step_equals_drafting_one_at_a_time(head):
+def test_every_row_and_step_equals_drafting_one_at_a_time(options):
+    head = random_head(replace(SHAPE, **options))
     docs = [(9, 2, 6), (5, 3, 1), (12, 0, 11)]
     batch = make_batch(head, docs)
     steps = 4

@@ -225,3 +225,20 @@ def test_ctrl_c_stops_the_server_and_says_how_to_go_on(finished: Lab) -> None:
     text, _ = child.communicate(timeout=60)
     assert child.returncode == 130
     assert "takes up the work" in text
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("option", ["draft.fc_norm=true", "draft.norm_output=true"])
+def test_what_is_trained_with_an_option_is_served_with_it(finished: Lab, option: str) -> None:
+    """Last in this file: each makes a head of its own."""
+    name = option.partition("=")[0].replace("draft.", "")
+    code, text = finished.run(
+        "run", "experiment=demo_tiny", "track=none", option, "hydra.mode=RUN", "spec=chain_5", f"name={name}"
+    )
+    assert code == 0, text
+    row = read_jsonl(point(finished, f"runs/run/{name}") / "rows.jsonl")[-1]
+    config = json.loads((Path(row["head"]) / "config.json").read_text())
+    assert (config["fc_norm"], config["norm_output"]) == (name == "fc_norm", name == "norm_output")
+    assert row["replayed_equal"] == row["replayed_requests"] == 16
+    assert row["accept_length"] > 1.1
+    assert row["captured_width"] == 192

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from eagle_lab.config.errors import LabError, ServingFault
+from eagle_lab.doctor.replay import shape_of
 from eagle_lab.draft.shape import HeadShape
 from eagle_lab.export import sglang
 from eagle_lab.export.verify import judge, verify
@@ -99,8 +101,12 @@ def sample():
     return {"embeds": torch.randn(12, 16, generator=g), "aux": torch.randn(12, 48, generator=g)}
 
 
-def test_sglangs_own_class_loads_it_whole_and_computes_the_same(exported, tmp_path):
-    found = verify(exported, target_directory(tmp_path), SHAPE, sample(), import_environment(os.environ))
+@pytest.mark.parametrize("options", [{}, {"fc_norm": True, "norm_output": True}], ids=str)
+def test_sglangs_own_class_loads_it_whole_and_computes_the_same(options, tmp_path):
+    shape, exported = replace(SHAPE, **options), tmp_path / "head"
+    sglang.write(exported, dict(random_head(shape).state_dict()), shape, [2, 4, 5], TARGET, {})
+    assert shape_of(exported) == shape
+    found = verify(exported, target_directory(tmp_path), shape, sample(), import_environment(os.environ))
     assert found["untouched"] == ["model.embed_tokens.weight"]
     assert found["max_logit_difference"] < 1e-4
     assert found["argmax_agreement"] == 1

@@ -315,6 +315,52 @@ def test_sigterm_of_a_sweep_stops_its_point_after_the_step(tmp_path, dataset, mo
     assert newest(tmp_path / "a" / "checkpoints").endswith(("step=2.ckpt", "step=3.ckpt"))
 
 
+@pytest.fixture
+def ruined(monkeypatch):
+    """From step 8 on training climbs the loss."""
+    right = HeadModule.forward_steps
+
+    def forward(self, batch):
+        loss, counts = right(self, batch)
+        return (-10 * loss if self.training and self.global_step >= 8 else loss), counts
+
+    monkeypatch.setattr(HeadModule, "forward_steps", forward)
+
+
+def proxies(directory):
+    rows = read_jsonl(directory / "metrics.jsonl")
+    return {r["step"]: r["held_out/proxy_accept_length"] for r in rows if "held_out/proxy_accept_length" in r}
+
+
+def test_the_best_weights_are_kept(tmp_path, ruined):
+    data = dataset_of([(4, 20)] * 40, holdout=12)
+    settings = ("trainer.batch_size=7", "trainer.max_epochs=5")
+    last = run(tmp_path / "last", data, *settings)
+    best = run(tmp_path / "best", data, *settings, "trainer.keep=best")
+    seen = proxies(tmp_path / "best")
+    assert len(seen) == 5
+    assert last["kept_step"] == last["steps"] == best["steps"] == 20
+    assert best["kept_step"] == max(seen, key=lambda step: seen[step]) <= 8
+    assert best["metrics"]["proxy_accept_length"] == pytest.approx(max(seen.values()))
+    assert last["metrics"]["proxy_accept_length"] < max(seen.values())
+
+
+def test_training_ends_when_nothing_gets_better(tmp_path, ruined):
+    data = dataset_of([(4, 20)] * 40, holdout=12)
+    facts = run(tmp_path / "a", data, "trainer.batch_size=7", "trainer.max_epochs=9", "trainer.patience=2")
+    seen = proxies(tmp_path / "a")
+    best = max(seen, key=lambda step: seen[step])
+    assert facts["steps"] == best + 2 * 4 < 36
+    assert facts["trained_tokens"] < 36 * 7 * 20
+
+
+def test_nothing_held_out_is_nothing_to_choose_by(tmp_path):
+    with pytest.raises(LabError, match=r"trainer\.keep=best, trainer\.patience=None with data\.holdout=0"):
+        config_of("trainer.keep=best", "data.holdout=0")
+    with pytest.raises(LabError, match="the dataset holds nothing out"):
+        run(tmp_path / "a", dataset_of([(4, 20)] * 8, holdout=0), "trainer.patience=1")
+
+
 def test_speed_waiting_and_gradients_are_logged(tmp_path, dataset):
     run(tmp_path / "a", dataset, "trainer.max_epochs=2", "trainer.batch_size=4", "trainer.log_every=2")
     rows = [r for r in read_jsonl(tmp_path / "a" / "metrics.jsonl") if "train/loss" in r]
