@@ -64,6 +64,12 @@ def main() -> NoReturn:
         sys.exit(0)
     if argv[0] == "point" and argv[1:]:
         sys.exit(guarded(lambda: _job([Path(a) for a in argv[1:]])))
+    if argv[0] == "rank" and argv[1:]:
+        sys.exit(guarded(lambda: _rank(Path(argv[1]))))
+    if argv[0] == "ranks" and argv[2:]:
+        from eagle_lab.train.launch import torchrun
+
+        sys.exit(torchrun(int(argv[1]), Path(argv[2])))
     verb = next((a for a in argv if a in VERBS), None)  # flags may stand before it
     if verb is None:
         said = next((a for a in argv if not a.startswith("-") and "=" not in a), None)
@@ -73,6 +79,14 @@ def main() -> NoReturn:
         sys.exit(2)
     argv.remove(verb)
     sys.exit(guarded(lambda: _compose(verb, argv)))
+
+
+def _rank(directory: Path) -> int:
+    from eagle_lab.cli.rank import run_rank
+    from eagle_lab.config import load
+
+    load.register()
+    return run_rank(directory)
 
 
 def guarded(action: Callable[[], int]) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from eagle_lab.config.aux_layers import resolve
 from eagle_lab.config.digest import plain
 from eagle_lab.config.errors import LabError
+from eagle_lab.config.load import dump
 from eagle_lab.config.model_config import read_export, read_head
 from eagle_lab.config.paths import expanded
 from eagle_lab.config.provenance import provenance, versions
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 FEATURES_FORMAT = 1
 TRAIN_FORMAT = 1
 EXPORT_FORMAT = 2
-# trainer settings that change how a run is watched, not what it produces
-WATCHING = ("checkpoint_every", "log_every", "num_threads")
+# trainer settings that change how a run is watched or spread, not what it produces
+WATCHING = ("checkpoint_every", "log_every", "num_threads", "devices")
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def train_stage(config: Config, track: Tracker = NOWHERE) -> Stage:
     from eagle_lab.train.fit import train_head
 
     target, built, dataset = dataset_stage(config)
-    first = _first_head(config, target)
+    first = first_head(config, target)
     stored = features_stage(config, target, dataset) if config.trainer.capture is Capture.stored else None
     trainer = {k: v for k, v in plain(config.trainer).items() if k not in WATCHING}
     key: dict[str, Any] = {
@@ -118,15 +119,33 @@ def train_stage(config: Config, track: Tracker = NOWHERE) -> Stage:
         track.link(target=target.digest, dataset=dataset.digest, training=work.digest)
         if work.manifest is None:
             track.used(dataset_artifact(built, target.name))
-            features = (stored.path, stored.manifest or {}) if stored else None
-            start = _tensors(first) if first else None
-            work.finish(train_head(config, target, dataset, work.path, track, features, start))
+            if config.trainer.devices > 1:
+                work.finish(_spread(config, work.path, built, stored, track))
+            else:
+                features = (stored.path, stored.manifest or {}) if stored else None
+                start = head_tensors(first) if first else None
+                work.finish(train_head(config, target, dataset, work.path, track, features, start))
     assert work.manifest is not None
     track.summary({f"held_out/{name}": value for name, value in work.manifest["metrics"].items()})
     return work
 
 
-def _first_head(config: Config, target: LocatedTarget) -> ExportedHead | None:
+def _spread(config: Config, out: Path, built: Stage, stored: Stage | None, track: Tracker) -> dict[str, Any]:
+    """train_head in trainer.devices processes."""
+    from eagle_lab.train.fit import newest
+    from eagle_lab.train.launch import launched
+
+    newest(out / "checkpoints")  # puts a torn one aside before several processes look
+    frozen = out / ".config.yaml"
+    dump(config, frozen)
+    asked = {"config": str(frozen), "dataset": str(built.path), "features": stored and str(stored.path)}
+    try:
+        return launched(config.trainer.devices, out, asked, track)
+    finally:
+        frozen.unlink(missing_ok=True)
+
+
+def first_head(config: Config, target: LocatedTarget) -> ExportedHead | None:
     """The head of draft.init=head. LabError where its sizes or aux layers are not those that this config makes."""
     from eagle_lab.doctor.replay import shape_of
     from eagle_lab.draft.shape import head_shape
@@ -149,7 +168,7 @@ def _first_head(config: Config, target: LocatedTarget) -> ExportedHead | None:
     return first
 
 
-def _tensors(head: ExportedHead) -> dict[str, Tensor]:
+def head_tensors(head: ExportedHead) -> dict[str, Tensor]:
     from eagle_lab.doctor.replay import shape_of
     from eagle_lab.export.sglang import read
 

@@ -264,6 +264,10 @@ class Trainer:
     """Conversations per step, at most."""
     batch_tokens: int | None = None
     """Tokens per step with padding, at most; null = batch_size alone decides."""
+    accumulate: int = 1
+    """Batches that a step is done in, one after another: less memory, the same gradient."""
+    devices: int = 1
+    """Processes that share every step, one GPU each (`accelerator=cpu`: all on this CPU)."""
     accelerator: str = "auto"
     precision: str = "auto"
     """32-true, or bf16-mixed: weights and optimiser stay fp32 under it. auto: bf16-mixed on a GPU that has it."""
@@ -288,6 +292,8 @@ class Trainer:
             max_steps=-1,
             batch_size=1,
             batch_tokens=1,
+            accumulate=1,
+            devices=1,
             checkpoint_every=1,
             log_every=1,
             num_threads=1,

@@ -8,7 +8,7 @@ the target's distribution after x[t+1+i].
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -26,6 +26,8 @@ class Batch:
     steps_left [N]: number of unroll steps that still have a teacher in the same document (at least 1).
     teacher_hidden [N, H]: the target's last hidden state after x[t+1] (input of its lm_head).
     teacher_lse, teacher_top [N]: log-sum-exp (fp32) and argmax of its logits there, over the target vocabulary.
+    whole [steps]: rows that this process trains at each unroll step in the whole optimiser step, where this batch is
+    a part of it; None: the batch is all of it.
     """
 
     input_ids: Tensor
@@ -36,10 +38,16 @@ class Batch:
     teacher_hidden: Tensor
     teacher_lse: Tensor
     teacher_top: Tensor
+    whole: Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
         moved = {k: v.to(device, non_blocking=True) for k, v in self.__dict__.items() if isinstance(v, Tensor)}
-        return Batch(**moved, layout=self.layout.to(device))
+        return replace(self, **moved, layout=self.layout.to(device))
+
+    def step_masks(self, steps: int) -> tuple[Tensor, Tensor]:
+        """step_rows of all steps: (valid, teacher row), each [steps, N]."""
+        valid, at = zip(*map(self.step_rows, range(steps)), strict=True)
+        return torch.stack(valid), torch.stack(at)
 
     def step_rows(self, step: int) -> tuple[Tensor, Tensor]:
         """(valid [N] bool, teacher row [N]) at this step; invalid rows point at themselves."""

@@ -21,6 +21,11 @@ from eagle_lab.draft.unroll import Batch
 from eagle_lab.track.tracker import Tracker
 
 
+def _within_a_step(trainer: L.Trainer, batch_idx: int) -> bool:
+    """More batches of the same optimiser step follow."""
+    return (batch_idx + 1) % trainer.accumulate_grad_batches != 0
+
+
 class Metrics(Callback):
     """Appends the logged metrics to a JSONL file every n steps, and after each held-out pass; tells the tracker.
 
@@ -32,13 +37,17 @@ class Metrics(Callback):
         self.path, self.every, self.track, self.rows = path, every, track, rows
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if self.path.exists():
+        if trainer.is_global_zero and self.path.exists():
             rows = read_jsonl(self.path, {"step": int}, f"Remove {self.path} to go on without it.", torn_tail=True)
             kept = [r for r in rows if r["step"] <= trainer.global_step]
             write_text(self.path, "".join(json.dumps(r) + "\n" for r in kept))
         self.told = len(self._skipped(pl_module))
 
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        if not trainer.is_global_zero or _within_a_step(trainer, batch_idx):
+            return
         for step in self._skipped(pl_module)[self.told :]:
             rows = self.rows[step] if step < len(self.rows) else []
             append_jsonl(self.path, {"step": trainer.global_step, "skipped_rows": rows})
@@ -49,7 +58,8 @@ class Metrics(Callback):
             self._append(trainer, "train/")
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._append(trainer, "held_out/")
+        if trainer.is_global_zero:
+            self._append(trainer, "held_out/")
 
     @staticmethod
     def _skipped(module: L.LightningModule) -> list[int]:
@@ -88,7 +98,10 @@ class Throughput(Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
-        self.tokens += batch.input_ids.numel()
+        self.tokens += batch.input_ids.numel() * trainer.world_size
+        if _within_a_step(trainer, batch_idx):
+            self.ended = time.perf_counter()
+            return
         if trainer.global_step % self.every == 0:
             if batch.input_ids.is_cuda:
                 torch.cuda.synchronize()
@@ -110,8 +123,13 @@ class Preemption(Callback):
     def __init__(self, checkpoints: Path) -> None:
         self.checkpoints = checkpoints
 
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
-        if trainer.received_sigterm:
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        # all processes or none: one that stops alone would leave the others waiting
+        if not _within_a_step(trainer, batch_idx) and trainer.strategy.reduce_boolean_decision(
+            trainer.received_sigterm, all=False
+        ):
             self._stop(trainer)
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
@@ -131,12 +149,15 @@ class ProgressLines(Callback):
     def __init__(self, every: int) -> None:
         self.every = every
 
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        if not trainer.is_global_zero or _within_a_step(trainer, batch_idx):
+            return
         if trainer.global_step % self.every == 0:
             loss = float(trainer.callback_metrics["train/loss"])
-            print(
-                f"training: step {trainer.global_step} of {trainer.num_training_batches}, loss {loss:.3f}", flush=True
-            )
+            steps = int(trainer.num_training_batches) // trainer.accumulate_grad_batches
+            print(f"training: step {trainer.global_step} of {steps}, loss {loss:.3f}", flush=True)
 
 
 def progress() -> Callback:

@@ -8,6 +8,7 @@ import torch
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.schema import Config, OpsImpl
+from eagle_lab.train.feed import Share
 from eagle_lab.train.optimizer import build_optimizer
 
 
@@ -41,7 +42,13 @@ def target_dtype(config: Config, device: torch.device) -> str:
     return config.server.dtype if device.type == "cuda" else "float32"
 
 
+def shared(config: Config) -> Share:
+    """This process's part of every step; torchrun says which of how many it is."""
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    return Share(rank, world, config.trainer.accumulate)
+
+
 def set_threads(config: Config, device: torch.device) -> None:
     """Beside a GPU the CPU only packs batches: 32 threads took 21 cores, and 0.37 s a step, on an H200's host."""
-    cores = os.cpu_count() or 1
+    cores = max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
     torch.set_num_threads(config.trainer.num_threads or (min(cores, 4) if device.type == "cuda" else cores))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -90,6 +90,24 @@ class Cached:
         return [self.kept[i] for i in indices]
 
 
+@dataclass(frozen=True)
+class Share:
+    """Which rows of every step are this process's, and in how many batches it takes them."""
+
+    rank: int = 0
+    world: int = 1
+    parts: int = 1
+
+    @property
+    def alone(self) -> bool:
+        return self.world == self.parts == 1
+
+    def of(self, indices: Sequence[int]) -> list[list[int]]:
+        """One list per part; some may be empty."""
+        mine = list(indices[self.rank :: self.world])
+        return [mine[part :: self.parts] for part in range(self.parts)]
+
+
 class Feed:
     """Makes batches of rows and their states on the compute device."""
 
@@ -98,6 +116,29 @@ class Feed:
 
     def batch(self, indices: Sequence[int]) -> Batch:
         return pack([self.rows[i] for i in indices], self.states(indices)).to(self.device)
+
+    def parts(self, indices: Sequence[int], share: Share, trained: Callable[[Batch], Tensor]) -> list[Batch]:
+        """This process's batches of one optimiser step; trained(batch) [steps, N]: its rows that pay a loss.
+
+        Where it has nothing to do for one, that is a row whose loss counts nothing: all processes step together.
+        """
+        if share.alone:
+            return [self.batch(indices)]
+        mine = share.of(indices)
+        flat = [i for part in mine for i in part]
+        states = iter(self.states(flat) if flat else [])
+        made = [
+            pack([self.rows[i] for i in part], [next(states) for _ in part]).to(self.device)
+            if part
+            else self._idle(indices[0])
+            for part in mine
+        ]
+        whole = torch.stack([trained(batch).sum(-1) for batch in made]).sum(0)
+        return [replace(batch, whole=whole) for batch in made]
+
+    def _idle(self, index: int) -> Batch:
+        batch = self.batch([index])
+        return replace(batch, steps_left=torch.zeros_like(batch.steps_left))
 
 
 def pack(rows: Sequence[Row], states: Sequence[States]) -> Batch:

@@ -20,6 +20,7 @@ import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
+from lightning.pytorch.strategies import DDPStrategy
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -34,19 +35,19 @@ from eagle_lab.draft.init import initialise
 from eagle_lab.draft.known import analytic_head, kept_ids
 from eagle_lab.draft.replay import accept_length, rounds
 from eagle_lab.draft.shape import head_shape
-from eagle_lab.draft.unroll import hits
+from eagle_lab.draft.unroll import Batch, hits
 from eagle_lab.ops.dispatch import OpSet, op_set
 from eagle_lab.target.locate import LocatedTarget
 from eagle_lab.target.model import TargetModel
 from eagle_lab.target.weights import TargetWeights
 from eagle_lab.track.tracker import Tracker
 from eagle_lab.train.callbacks import Metrics, Preemption, Throughput, progress
-from eagle_lab.train.device import compute_device, precision, set_threads, target_dtype
+from eagle_lab.train.device import compute_device, precision, set_threads, shared, target_dtype
 from eagle_lab.train.features import Stored, capture
 from eagle_lab.train.feed import Cached, Feed, Online, Source, supervised
 from eagle_lab.train.fuse import fuse
 from eagle_lab.train.metrics import StepCounts
-from eagle_lab.train.module import HeadModule
+from eagle_lab.train.module import HeadModule, trained_rows
 from eagle_lab.train.schedule import Plan, Steps, grouped, padding, plan
 
 HEAD_FILE = "head.safetensors"
@@ -83,6 +84,8 @@ def train_head(
     schedule = plan(lengths, t.batch_size, t.max_epochs, t.max_steps, config.seed, t.batch_tokens)
     module = HeadModule(head, target.lm_head_weight, config.loss, config.optim, len(schedule.steps)).to(device)
     done = fit(config, module, feed, dataset, schedule, out, track) if schedule.steps else NOTHING
+    if shared(config).rank:
+        return {}  # the first process writes what there is to write
     module.to(device)  # lightning leaves it on the CPU
     vocab = VocabMap(head.d2t.cpu().numpy(), head.t2d.cpu().numpy())
     facts = {
@@ -193,7 +196,12 @@ def fit(
 
     kept_step: the one whose weights the module has in the end.
     """
-    t = config.trainer
+    t, share = config.trainer, shared(config)
+    t2d = module.head.t2d
+
+    def batches(indices: list[int]) -> list[Batch]:
+        return feed.parts(indices, share, lambda batch: trained_rows(batch, t2d, config.loss))
+
     quiet()
     train = [dataset.train.indices[step].tolist() for step in schedule.steps]
     checkpoints = out / "checkpoints"
@@ -208,7 +216,10 @@ def fit(
     )
     trainer = L.Trainer(
         accelerator="gpu" if feed.device.type == "cuda" else "cpu",
-        devices=1,
+        devices=share.world,
+        # the buffers are the target's, the same everywhere
+        strategy=DDPStrategy(broadcast_buffers=False) if share.world > 1 else "auto",
+        accumulate_grad_batches=share.parts,
         precision=precision(t.precision, feed.device),  # type: ignore[arg-type]
         max_epochs=1,  # all epochs are one list of steps: a resume then never depends on epoch bookkeeping
         gradient_clip_val=config.optim.grad_clip,
@@ -223,7 +234,7 @@ def fit(
             progress(),
         ],
         enable_progress_bar=sys.stderr.isatty(),
-        val_check_interval=min(schedule.steps_per_epoch, len(schedule.steps)),
+        val_check_interval=min(schedule.steps_per_epoch, len(schedule.steps)) * share.parts,
         num_sanity_val_steps=0,
         deterministic=t.deterministic and feed.device.type == "cpu",
         enable_model_summary=False,
@@ -238,8 +249,8 @@ def fit(
         try:
             trainer.fit(
                 module,
-                train_dataloaders=Steps(train, feed.batch, lambda: trainer.global_step, ahead),
-                val_dataloaders=Steps(held_out, feed.batch, lambda: 0) if held_out else None,
+                train_dataloaders=Steps(train, batches, lambda: trainer.global_step, each=share.parts, ahead=ahead),
+                val_dataloaders=Steps(held_out, lambda i: [feed.batch(i)], lambda: 0) if held_out else None,
                 ckpt_path=newest(checkpoints),
             )
         except SystemExit as e:

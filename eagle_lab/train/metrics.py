@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 
@@ -36,6 +37,12 @@ class StepCounts:
 
     def merge(self, other: StepCounts) -> None:
         self._sums = self._sums.to(other._sums.device) + other._sums
+
+    def gathered(self) -> StepCounts:
+        """With those of all processes, where there are several."""
+        if dist.is_initialized():
+            dist.all_reduce(self._sums)
+        return self
 
     def summary(self) -> dict[str, float]:
         rows, hits, all_hits, acceptance, loss, trained = self._sums.cpu()  # one transfer: each one waits

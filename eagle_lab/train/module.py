@@ -7,6 +7,7 @@ from typing import Any
 
 import lightning as L
 import torch
+import torch.distributed as dist
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 
@@ -22,12 +23,19 @@ MOST_SKIPPED = 10
 """Steps in a row whose gradient is not finite, before training gives up."""
 
 
+def trained_rows(batch: Batch, t2d: Tensor, config: Loss) -> Tensor:
+    """bool [steps, N]: which rows pay a loss at each unroll step. t2d [V]: the draft vocabulary."""
+    valid, at = batch.step_masks(config.unroll_steps)
+    return valid & t2d[batch.teacher_top][at] if config.oov is OovPolicy.masked else valid
+
+
 class HeadModule(L.LightningModule):
     """Trains `head`; `target_lm_head` [V, H] gives the teacher. Only the head is in the state dict.
 
     Loss per step i: that of `loss.kind` over the supervised rows that have a teacher at that step, divided by their
     number (not by B*S: padding and prompts must not change the gradient, SafeAILab/EAGLE#340); the total is
-    sum_i step_decay**i * loss_i.
+    sum_i step_decay**i * loss_i. Where a step is several batches, of this process or of others, the number is that of
+    all of them: Lightning's means over batches and processes are undone.
     """
 
     target_rows: Tensor
@@ -39,6 +47,8 @@ class HeadModule(L.LightningModule):
         self.register_buffer("target_rows", target_lm_head.cpu()[ids].clone(), persistent=False)
         self.loss_config, self.optim_config, self.total_steps = loss, optim, total_steps
         self.held_out = StepCounts(loss.unroll_steps)
+        self._part_losses: list[Tensor] = []
+        self._part_counts = StepCounts(loss.unroll_steps)
         self.skipped: list[int] = []
         """Steps whose gradient was not finite."""
 
@@ -46,9 +56,9 @@ class HeadModule(L.LightningModule):
         head, config = self.head, self.loss_config
         given = head.ops.draft_teacher(batch.teacher_hidden.to(self.target_rows.dtype), self.target_rows)
         renormalised = config.teacher is TeacherMass.renormalised
-        valid, at = (torch.stack(t) for t in zip(*map(batch.step_rows, range(config.unroll_steps)), strict=True))
-        known = head.t2d[batch.teacher_top]
-        trained = valid & known[at] if config.oov is OovPolicy.masked else valid
+        valid, at = batch.step_masks(config.unroll_steps)
+        trained = trained_rows(batch, head.t2d, config)
+        count, parts = self._whole(batch, trained)
         decay = config.step_decay ** torch.arange(config.unroll_steps, device=at.device)
         out = head.ops.distill_loss(
             list(unroll(head, batch, config.unroll_steps)),
@@ -56,7 +66,7 @@ class HeadModule(L.LightningModule):
             given.logits,
             given.best.lse if renormalised else batch.teacher_lse,
             given.best.top,
-            trained * (decay / trained.sum(-1).clamp(min=1))[:, None],
+            trained * (parts * decay / count.clamp(min=1))[:, None],
             batch.steps_left,
             Objective(config.kind.value, config.kl_scale, config.kl_decay),
         )
@@ -65,11 +75,27 @@ class HeadModule(L.LightningModule):
         counts.add(valid, hit, out.acceptance, out.loss, trained)
         return out.total, counts
 
-    def training_step(self, batch: Batch, _: int) -> Tensor:
+    def _whole(self, batch: Batch, trained: Tensor) -> tuple[Tensor, int]:
+        """(rows trained in the whole optimiser step [steps], in how many means of Lightning the loss will stand)."""
+        if batch.whole is None:
+            return trained.sum(-1), 1
+        count, world = batch.whole, 1
+        if dist.is_initialized():
+            world = dist.get_world_size()
+            dist.all_reduce(count := count.clone())
+        return count, world * self.trainer.accumulate_grad_batches
+
+    def training_step(self, batch: Batch, index: int) -> Tensor:
         loss, counts = self.forward_steps(batch)
-        self.log("train/loss", loss.detach(), batch_size=1, prog_bar=True)
-        if (self.global_step + 1) % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
-            self.log_dict({f"train/{k}": v for k, v in counts.summary().items()}, batch_size=1)
+        parts = self.trainer.accumulate_grad_batches
+        self._part_losses.append(loss.detach() / parts)
+        self._part_counts.merge(counts)
+        if (index + 1) % parts == 0:
+            self.log("train/loss", torch.stack(self._part_losses).sum(), batch_size=1, prog_bar=True, sync_dist=True)
+            if (self.global_step + 1) % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
+                summary = self._part_counts.gathered().summary()
+                self.log_dict({f"train/{k}": v for k, v in summary.items()}, batch_size=1)
+            self._part_losses, self._part_counts = [], StepCounts(self.loss_config.unroll_steps)
         return loss
 
     def configure_gradient_clipping(

@@ -59,16 +59,23 @@ def padding(steps: Sequence[Sequence[int]], lengths: Sequence[int]) -> float:
 class Steps:
     """The loader Lightning iterates: batches from the step where training stands, built on demand.
 
-    ahead: how many are built beforehand, by a thread, while the GPU is at work.
+    build: the batches of a step, `each` of them. ahead: for how many steps they are built beforehand, by a thread,
+    while the GPU is at work.
     """
 
     def __init__(
-        self, steps: list[list[int]], build: Callable[[list[int]], object], at: Callable[[], int], ahead: int = 0
+        self,
+        steps: list[list[int]],
+        build: Callable[[list[int]], Sequence[object]],
+        at: Callable[[], int],
+        *,
+        each: int = 1,
+        ahead: int = 0,
     ) -> None:
-        self.steps, self.build, self.at, self.ahead = steps, build, at, ahead
+        self.steps, self.build, self.at, self.each, self.ahead = steps, build, at, each, ahead
 
     def __len__(self) -> int:
-        return len(self.steps)
+        return len(self.steps) * self.each
 
     def state_dict(self) -> dict[str, int]:
         """Lightning asks resumable loaders for their position; ours is the trainer's own step."""
@@ -80,13 +87,14 @@ class Steps:
     def __iter__(self) -> Iterator[object]:
         steps = self.steps[self.at() :]
         if not self.ahead:
-            yield from map(self.build, steps)
+            for indices in steps:
+                yield from self.build(indices)
             return
         with ThreadPoolExecutor(max_workers=1) as pool:
-            pending: deque[Future[object]] = deque()
+            pending: deque[Future[Sequence[object]]] = deque()
             for indices in steps:
                 pending.append(pool.submit(self.build, indices))
                 if len(pending) > self.ahead:
-                    yield pending.popleft().result()
+                    yield from pending.popleft().result()
             while pending:
-                yield pending.popleft().result()
+                yield from pending.popleft().result()

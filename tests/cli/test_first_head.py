@@ -10,7 +10,7 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 
-from eagle_lab.cli.stages import _first_head, _tensors
+from eagle_lab.cli.stages import first_head, head_tensors
 from eagle_lab.config import load
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.paths import conf_dir
@@ -46,17 +46,17 @@ def test_init_and_directory_belong_together(tmp_path: Path) -> None:
 
 def test_its_tensors_and_map_are_taken(exported: Path) -> None:
     config = config_of("draft.init=head", f"draft.init_head={exported}", "aux=explicit", "aux.layers=[2,4,5]")
-    first = _first_head(config, LOCATED)
+    first = first_head(config, LOCATED)
     assert first is not None
-    found = _tensors(first)
+    found = head_tensors(first)
     assert len(found["d2t"]) == 24  # whatever draft.vocab_size says
     assert all(torch.equal(found[n], t) for n, t in random_head().state_dict().items())
-    assert _first_head(config_of(), LOCATED) is None
+    assert first_head(config_of(), LOCATED) is None
 
 
 def test_other_aux_layers_and_sizes_are_refused(exported: Path) -> None:
     given = ("draft.init=head", f"draft.init_head={exported}")
     with pytest.raises(LabError, match=r"it reads aux layers \[2, 4, 5\], this config \[2, 4, 6\]"):
-        _first_head(config_of(*given, "aux=explicit", "aux.layers=[2,4,6]"), LOCATED)
+        first_head(config_of(*given, "aux=explicit", "aux.layers=[2,4,6]"), LOCATED)
     with pytest.raises(LabError, match="its intermediate_size is 24, this config makes 48"):
-        _first_head(config_of(*given, "aux=explicit", "aux.layers=[2,4,5]", "draft.intermediate_size=48"), LOCATED)
+        first_head(config_of(*given, "aux=explicit", "aux.layers=[2,4,5]", "draft.intermediate_size=48"), LOCATED)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from eagle_lab.train.schedule import Steps, padding, plan
 
@@ -25,10 +26,23 @@ def test_similar_lengths_share_a_step():
     assert spread < 20  # unsorted batches of 8 spread over about 67
 
 
-def test_steps_continue_where_training_stands():
-    built = list(Steps([[1], [2], [3]], lambda s: s, lambda: 2))
-    assert built == [[3]]
-    assert len(Steps([[1], [2], [3]], lambda s: s, lambda: 2)) == 3
+@pytest.mark.parametrize("ahead", [0, 1, 5])
+def test_steps_continue_where_training_stands(ahead):
+    made = Steps([[1], [2], [3], [4]], lambda step: [(step, part) for part in "ab"], lambda: 2, each=2, ahead=ahead)
+    assert list(made) == [([3], "a"), ([3], "b"), ([4], "a"), ([4], "b")]
+    assert len(made) == 8
+
+
+def test_what_fails_ahead_fails_in_its_turn():
+    def build(step):
+        if step == [2]:
+            raise ValueError("spoilt")
+        return [step]
+
+    made = iter(Steps([[1], [2]], build, lambda: 0, ahead=1))
+    assert next(made) == [1]
+    with pytest.raises(ValueError, match="spoilt"):
+        next(made)
 
 
 def test_a_step_keeps_to_its_tokens_and_no_row_is_lost():
