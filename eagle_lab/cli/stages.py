@@ -31,7 +31,7 @@ FEATURES_FORMAT = 1
 TRAIN_FORMAT = 1
 EXPORT_FORMAT = 2
 # trainer settings that change how a run is watched or spread, not what it produces
-WATCHING = ("checkpoint_every", "log_every", "num_threads", "devices")
+WATCHING = ("checkpoint_every", "log_every", "num_threads", "devices", "strategy")
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from eagle_lab.config.schema_training import (
     RowFormat,
     Source,
     SourceKind,
+    Strategy,
     TeacherMass,
     Trainer,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "SourceKind",
     "Spec",
     "SpecKind",
+    "Strategy",
     "Suite",
     "Target",
     "TargetFacts",

@@ -248,6 +248,13 @@ class Capture(Enum):
     """States are captured to disk once (`eagle-lab features`) and read from there; the target is not loaded."""
 
 
+class Strategy(Enum):
+    ddp = "ddp"
+    """Every process holds the whole head and its optimiser."""
+    fsdp = "fsdp"
+    """FSDP2: weights, gradients and optimiser are cut between the processes."""
+
+
 class Keep(Enum):
     last = "last"
     best = "best"
@@ -268,6 +275,8 @@ class Trainer:
     """Batches that a step is done in, one after another: less memory, the same gradient."""
     devices: int = 1
     """Processes that share every step, one GPU each (`accelerator=cpu`: all on this CPU)."""
+    strategy: Strategy = Strategy.ddp
+    """What the processes of `devices` hold."""
     accelerator: str = "auto"
     precision: str = "auto"
     """32-true, or bf16-mixed: weights and optimiser stay fp32 under it. auto: bf16-mixed on a GPU that has it."""

@@ -8,7 +8,7 @@ Shape suffixes: T packed tokens, N rows (supervised positions), H hidden, A aux 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,9 @@ from eagle_lab.draft.shape import HeadShape
 from eagle_lab.ops.dispatch import OpSet
 from eagle_lab.ops.product.reference import Product
 from eagle_lab.ops.unroll_attention.layout import Layout
+
+if TYPE_CHECKING:
+    from eagle_lab.draft.unroll import Batch
 
 
 def linear(inputs: int, outputs: int) -> nn.Linear:
@@ -83,6 +86,12 @@ class Head(nn.Module):
         self.register_buffer("d2t", torch.zeros(shape.draft_vocab_size, dtype=torch.int64))
         self.register_buffer("t2d", torch.zeros(shape.vocab_size, dtype=torch.bool))
         self.register_buffer("embed", torch.empty(0), persistent=False)
+
+    def forward(self, batch: Batch, steps: int) -> list[Tensor]:
+        """Of each step the normed hidden state [N, H] that lm_head reads: what `unroll` yields."""
+        from eagle_lab.draft.unroll import unroll
+
+        return list(unroll(self, batch, steps))
 
     def first_hidden(self, aux: Tensor) -> Tensor:
         """[T, H]: what the first step takes as hidden state, from the aux states [T, A*H]."""

@@ -19,15 +19,18 @@ from typing import Any
 import lightning as L
 import numpy as np
 import torch
+import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
-from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import FSDPModule
 
 from eagle_lab.config.aux_layers import resolve
 from eagle_lab.config.errors import LabError, Preempted
 from eagle_lab.config.files import replacing
-from eagle_lab.config.schema import Capture, Config, DraftInit, Keep
+from eagle_lab.config.schema import Capture, Config, DraftInit, Keep, Strategy
 from eagle_lab.data.dataset import Dataset
 from eagle_lab.data.vocab_map import VocabMap, build_map, coverage
 from eagle_lab.draft.head import Head
@@ -52,7 +55,7 @@ from eagle_lab.train.schedule import Plan, Steps, grouped, padding, plan
 
 HEAD_FILE = "head.safetensors"
 SAMPLE_FILE = "sample.safetensors"
-NOTHING = {"steps": 0, "kept_step": 0, "trained_tokens": 0}
+NOTHING = {"steps": 0, "trained_tokens": 0}
 BEST = "best"
 """Name of the checkpoint with trainer.keep=best's weights."""
 
@@ -84,14 +87,17 @@ def train_head(
     schedule = plan(lengths, t.batch_size, t.max_epochs, t.max_steps, config.seed, t.batch_tokens)
     module = HeadModule(head, target.lm_head_weight, config.loss, config.optim, len(schedule.steps)).to(device)
     done = fit(config, module, feed, dataset, schedule, out, track) if schedule.steps else NOTHING
+    head = module.head = whole(head)
     if shared(config).rank:
         return {}  # the first process writes what there is to write
+    kept = _keep_best(config, module, out / "checkpoints", done["steps"])
     module.to(device)  # lightning leaves it on the CPU
     vocab = VocabMap(head.d2t.cpu().numpy(), head.t2d.cpu().numpy())
     facts = {
         "aux_layers": aux_layers,
         "shape": head.shape.__dict__,
         **done,
+        "kept_step": kept,
         "padding": padding(schedule.steps, lengths),
         "skipped_steps": module.skipped,
         "ops": head.ops.paths(),
@@ -192,10 +198,7 @@ def build_head(
 def fit(
     config: Config, module: HeadModule, feed: Feed, dataset: Dataset, schedule: Plan, out: Path, track: Tracker
 ) -> dict[str, int]:
-    """Runs Lightning from the last checkpoint, if there is one; returns how many steps and supervised positions.
-
-    kept_step: the one whose weights the module has in the end.
-    """
+    """Runs Lightning from the last checkpoint, if there is one; returns how many steps and supervised positions."""
     t, share = config.trainer, shared(config)
     t2d = module.head.t2d
 
@@ -217,8 +220,7 @@ def fit(
     trainer = L.Trainer(
         accelerator="gpu" if feed.device.type == "cuda" else "cpu",
         devices=share.world,
-        # the buffers are the target's, the same everywhere
-        strategy=DDPStrategy(broadcast_buffers=False) if share.world > 1 else "auto",
+        strategy=_strategy(config, share.world),
         accumulate_grad_batches=share.parts,
         precision=precision(t.precision, feed.device),  # type: ignore[arg-type]
         max_epochs=1,  # all epochs are one list of steps: a resume then never depends on epoch bookkeeping
@@ -256,16 +258,45 @@ def fit(
         except SystemExit as e:
             # lightning turns Ctrl-C into sys.exit(1), which would read as a crash
             raise KeyboardInterrupt from e
-    kept = steps = trainer.global_step
-    best = checkpoints / f"{BEST}.ckpt"
-    if t.keep is Keep.best and best.exists():
-        found = torch.load(best, weights_only=True)
-        module.load_state_dict(found["state_dict"])
-        kept = found["global_step"]
+    steps = trainer.global_step
     left_out = set(module.skipped)
     taken = (step for at, step in enumerate(train[:steps]) if at not in left_out)
     tokens = sum(len(supervised(dataset.rows[i])) for step in taken for i in step)
-    return {"steps": steps, "kept_step": kept, "trained_tokens": tokens}
+    return {"steps": steps, "trained_tokens": tokens}
+
+
+def _keep_best(config: Config, module: HeadModule, checkpoints: Path, steps: int) -> int:
+    """With trainer.keep=best gives the module those weights; the step whose weights it has then."""
+    best = checkpoints / f"{BEST}.ckpt"
+    if config.trainer.keep is Keep.last or not best.exists():
+        return steps
+    found = torch.load(best, weights_only=True)
+    module.load_state_dict(found["state_dict"])
+    return int(found["global_step"])
+
+
+def _strategy(config: Config, world: int) -> Any:
+    if world == 1:
+        return "auto"
+    if config.trainer.strategy is Strategy.fsdp:
+        # whole checkpoints: one process may take up what many have left
+        return ModelParallelStrategy(
+            data_parallel_size=world, tensor_parallel_size=1, save_distributed_checkpoint=False
+        )
+    return DDPStrategy(broadcast_buffers=False)  # the buffers are the target's, the same everywhere
+
+
+def whole(head: Head) -> Head:
+    """The head in one piece, where FSDP2 had cut it; all processes must ask together."""
+    if not isinstance(head, FSDPModule):
+        return head
+    everything = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    tensors = get_model_state_dict(head, options=everything)
+    made = Head(head.shape, head.ops)
+    if dist.get_rank() == 0:  # only there it is not empty
+        made.load_state_dict(tensors)
+    made.embed = head.embed
+    return made
 
 
 def _by_proxy(config: Config, checkpoints: Path) -> list[Callback]:

@@ -10,11 +10,13 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.schema import Loss, OovPolicy, Optim, TeacherMass
 from eagle_lab.draft.head import Head
-from eagle_lab.draft.unroll import Batch, unroll
+from eagle_lab.draft.unroll import Batch
 from eagle_lab.ops.distill_loss.losses import Objective
 from eagle_lab.train.metrics import StepCounts
 from eagle_lab.train.optimizer import build_optimizer
@@ -52,6 +54,11 @@ class HeadModule(L.LightningModule):
         self.skipped: list[int] = []
         """Steps whose gradient was not finite."""
 
+    def configure_model(self) -> None:
+        """Cuts the head between the processes, where Lightning's strategy has a device mesh (FSDP2)."""
+        if self.device_mesh is not None and not isinstance(self.head, FSDPModule):
+            fully_shard(self.head, mesh=self.device_mesh["data_parallel"])
+
     def forward_steps(self, batch: Batch) -> tuple[Tensor, StepCounts]:
         head, config = self.head, self.loss_config
         given = head.ops.draft_teacher(batch.teacher_hidden.to(self.target_rows.dtype), self.target_rows)
@@ -61,7 +68,7 @@ class HeadModule(L.LightningModule):
         count, parts = self._whole(batch, trained)
         decay = config.step_decay ** torch.arange(config.unroll_steps, device=at.device)
         out = head.ops.distill_loss(
-            list(unroll(head, batch, config.unroll_steps)),
+            head(batch, config.unroll_steps),
             head.lm_head.weight,
             given.logits,
             given.best.lse if renormalised else batch.teacher_lse,
@@ -110,6 +117,7 @@ class HeadModule(L.LightningModule):
         """
         parameters = [p for p in self.head.parameters() if p.grad is not None]
         norm = torch.nn.utils.clip_grad_norm_(parameters, gradient_clip_val or math.inf)
+        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         if torch.isfinite(norm):
             self.log("train/grad_norm", norm, batch_size=1)
             return

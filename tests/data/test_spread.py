@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from eagle_lab.cli.stages import train_stage
 from eagle_lab.config.errors import LabError, Preempted
 from eagle_lab.config.files import read_jsonl
+from eagle_lab.config.schema import Keep, Strategy
 
 
 @pytest.fixture
@@ -52,10 +53,12 @@ def heads(stage: Any) -> dict[str, torch.Tensor]:
     return load_file(stage.path / "head.safetensors")
 
 
-def test_two_processes_are_one(prepared: Any) -> None:
-    alone = train_stage(prepared("first", 1))
-    config = prepared("second", 2)
-    config.trainer.accumulate = 2
+@pytest.mark.parametrize("strategy", Strategy)
+def test_two_processes_are_one(prepared: Any, strategy: Strategy) -> None:
+    alone = prepared("first", 1)
+    alone.trainer.keep = Keep.best
+    alone, config = train_stage(alone), prepared("second", 2)
+    config.trainer.accumulate, config.trainer.strategy, config.trainer.keep = 2, strategy, Keep.best
     both = train_stage(config)
     assert len(curve(alone)) == alone.manifest["steps"] > 20
     assert curve(both) == pytest.approx(curve(alone), rel=1e-4)
@@ -84,11 +87,17 @@ def stopped(config: Any, after: int) -> None:
 
 
 @pytest.mark.long
-def test_one_process_takes_up_what_two_have_left_and_back(prepared: Any) -> None:
+@pytest.mark.parametrize("strategy", Strategy)
+def test_one_process_takes_up_what_two_have_left_and_back(prepared: Any, strategy: Strategy) -> None:
+    def spread(devices: int) -> Any:
+        config = prepared("second", devices)
+        config.trainer.strategy = strategy
+        return config
+
     whole = train_stage(prepared("first", 1))
-    stopped(prepared("second", 2), after=4)
-    stopped(prepared("second", 1), after=12)
-    resumed = train_stage(prepared("second", 2))
+    stopped(spread(2), after=4)
+    stopped(spread(1), after=12)
+    resumed = train_stage(spread(2))
     assert curve(resumed) == pytest.approx(curve(whole), rel=1e-4)
     for name, tensor in heads(whole).items():
         torch.testing.assert_close(heads(resumed)[name], tensor, atol=1e-3, rtol=1e-2)
