@@ -27,4 +27,5 @@ def joined(highest, total, best):
     """(log-sum-exp, index of the first maximum) of all lanes."""
     top = tl.max(highest, 0)
     lse = top + tl.log(tl.sum(total * tl.exp(highest - top), 0))
-    return lse, tl.min(tl.where(highest == top, best, 2147483647), 0)
+    first = tl.min(tl.where(highest == top, best, 2147483647), 0)
+    return lse, tl.where(first == 2147483647, 0, first)  # a NaN equals nothing

@@ -53,7 +53,7 @@ def heads(stage: Any) -> dict[str, torch.Tensor]:
     return load_file(stage.path / "head.safetensors")
 
 
-@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("strategy", [Strategy.ddp, pytest.param(Strategy.fsdp, marks=pytest.mark.long)])
 def test_two_processes_are_one(prepared: Any, strategy: Strategy) -> None:
     alone = prepared("first", 1)
     alone.trainer.keep = Keep.best
