@@ -57,7 +57,8 @@ class Metrics(Callback):
         if trainer.global_step % self.every == 0:
             self._append(trainer, "train/")
 
-    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Not in on_validation_epoch_end, which comes before the module's own has logged this pass."""
         if trainer.is_global_zero:
             self._append(trainer, "held_out/")
 

@@ -55,6 +55,7 @@ from eagle_lab.train.schedule import Plan, Steps, grouped, padding, plan
 
 HEAD_FILE = "head.safetensors"
 SAMPLE_FILE = "sample.safetensors"
+CHECKPOINTS = "checkpoints"
 NOTHING = {"steps": 0, "trained_tokens": 0}
 BEST = "best"
 """Name of the checkpoint with trainer.keep=best's weights."""
@@ -90,7 +91,7 @@ def train_head(
     head = module.head = whole(head)
     if shared(config).rank:
         return {}  # the first process writes what there is to write
-    kept = _keep_best(config, module, out / "checkpoints", done["steps"])
+    kept = _keep_best(config, module, out / CHECKPOINTS, done["steps"])
     module.to(device)  # lightning leaves it on the CPU
     vocab = VocabMap(head.d2t.cpu().numpy(), head.t2d.cpu().numpy())
     facts = {
@@ -207,16 +208,6 @@ def fit(
 
     quiet()
     train = [dataset.train.indices[step].tolist() for step in schedule.steps]
-    checkpoints = out / "checkpoints"
-    saver = ModelCheckpoint(
-        dirpath=checkpoints,
-        filename="{step}",
-        # the two newest: one may be torn by a full disk or a power cut
-        monitor="step",
-        mode="max",
-        save_top_k=2,
-        every_n_train_steps=t.checkpoint_every,
-    )
     trainer = L.Trainer(
         accelerator="gpu" if feed.device.type == "cuda" else "cpu",
         devices=share.world,
@@ -227,14 +218,7 @@ def fit(
         gradient_clip_val=config.optim.grad_clip,
         logger=False,
         log_every_n_steps=t.log_every,
-        callbacks=[
-            saver,
-            *_by_proxy(config, checkpoints),
-            Throughput(t.log_every),
-            Metrics(out / "metrics.jsonl", t.log_every, track, train),
-            Preemption(checkpoints),
-            progress(),
-        ],
+        callbacks=_callbacks(config, out, track, train),
         enable_progress_bar=sys.stderr.isatty(),
         val_check_interval=min(schedule.steps_per_epoch, len(schedule.steps)) * share.parts,
         num_sanity_val_steps=0,
@@ -253,7 +237,7 @@ def fit(
                 module,
                 train_dataloaders=Steps(train, batches, lambda: trainer.global_step, each=share.parts, ahead=ahead),
                 val_dataloaders=Steps(held_out, lambda i: [feed.batch(i)], lambda: 0) if held_out else None,
-                ckpt_path=newest(checkpoints),
+                ckpt_path=newest(out / CHECKPOINTS),
             )
         except SystemExit as e:
             # lightning turns Ctrl-C into sys.exit(1), which would read as a crash
@@ -299,15 +283,29 @@ def whole(head: Head) -> Head:
     return made
 
 
-def _by_proxy(config: Config, checkpoints: Path) -> list[Callback]:
-    """Lightning's own callbacks that look at the held-out proxy accept length."""
+def _callbacks(config: Config, out: Path, track: Tracker, train: list[list[int]]) -> list[Callback]:
+    t, checkpoints = config.trainer, out / CHECKPOINTS
+    found: list[Callback] = [
+        ModelCheckpoint(
+            dirpath=checkpoints,
+            filename="{step}",
+            # the two newest: one may be torn by a full disk or a power cut
+            monitor="step",
+            mode="max",
+            save_top_k=2,
+            every_n_train_steps=t.checkpoint_every,
+        ),
+        Throughput(t.log_every),
+        Metrics(out / "metrics.jsonl", t.log_every, track, train),
+        Preemption(checkpoints),
+        progress(),
+    ]
     by: dict[str, Any] = {"monitor": "held_out/proxy_accept_length", "mode": "max"}
-    found: list[Callback] = []
-    if config.trainer.keep is Keep.best:
+    if t.keep is Keep.best:
         how: dict[str, Any] = {"save_top_k": 1, "save_weights_only": True, "enable_version_counter": False}
         found.append(ModelCheckpoint(checkpoints, BEST, **how, **by))
-    if config.trainer.patience is not None:
-        found.append(EarlyStopping(patience=config.trainer.patience, **by))
+    if t.patience is not None:
+        found.append(EarlyStopping(patience=t.patience, **by))
     return found
 
 

@@ -37,7 +37,7 @@ def _row(
     highest = tl.full((BLOCK,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     cross, entropy, mass = total, total, total
-    best = tl.arange(0, BLOCK)
+    best = tl.zeros((BLOCK,), tl.int32)
     for start in range(0, columns, BLOCK):
         at, inside, z, log_p, p = _tile(z_ptr, t_ptr, lse, start, columns, BLOCK)
         highest, total, best = scanned(highest, total, best, z, at)

@@ -14,7 +14,7 @@ def best_kernel(z_ptr, lse_ptr, top_ptr, columns, BLOCK: tl.constexpr):
     lane = tl.arange(0, BLOCK)
     highest = tl.full((BLOCK,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
-    best = lane
+    best = tl.zeros((BLOCK,), tl.int32)
     for start in range(0, columns, BLOCK):
         at = start + lane
         z = tl.load(z_ptr + row * columns + at, mask=at < columns, other=float("-inf")).to(tl.float32)
