@@ -20,6 +20,11 @@ def check_settings(config: Config) -> None:
             "ops=triton: there is no GPU here. Use ops=auto, or set TRITON_INTERPRET=1 to have triton interpret the "
             "kernels (a thousand times slower)."
         )
+    if device.type == "cuda" and config.trainer.devices > torch.cuda.device_count():
+        raise LabError(
+            f"trainer.devices={config.trainer.devices}: torch sees {torch.cuda.device_count()} GPU(s) here. Lower it, "
+            "or set trainer.accelerator=cpu."
+        )
     build_optimizer(config.optim.optimizer, [torch.nn.Parameter(torch.zeros(1))])
 
 

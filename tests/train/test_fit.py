@@ -422,6 +422,16 @@ def test_kernels_without_a_gpu_are_refused_before_the_data(monkeypatch: pytest.M
         check_settings(config)
 
 
+def test_more_devices_than_there_are_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of("trainer.devices=4", "trainer.accelerator=gpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(LabError, match=r"trainer\.devices=4: torch sees 2 GPU"):
+        check_settings(config)
+    config.trainer.accelerator = "cpu"
+    check_settings(config)
+
+
 def test_precision_follows_the_device() -> None:
     cpu = torch.device("cpu")
     assert precision("auto", cpu) == "32-true"
