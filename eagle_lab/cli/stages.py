@@ -78,6 +78,11 @@ def dataset_stage(config: Config) -> tuple[LocatedTarget, Stage, Dataset]:
     return target, built, load(built.path)
 
 
+def _content(dataset: Dataset) -> list[str]:
+    """The tokens too: self-written text is not the same twice."""
+    return [dataset.digest, dataset.manifest["tokens_digest"]]
+
+
 def features_stage(config: Config, target: LocatedTarget, dataset: Dataset) -> Stage:
     """The captured states of the whole dataset: manifest and shards."""
     from eagle_lab.train.fit import capture_features
@@ -85,7 +90,7 @@ def features_stage(config: Config, target: LocatedTarget, dataset: Dataset) -> S
     key = {
         "format": FEATURES_FORMAT,
         "target": target.digest,
-        "dataset": [dataset.digest, dataset.manifest["tokens_digest"]],
+        "dataset": _content(dataset),
         "aux": resolve(config.aux, target.num_hidden_layers),
         "dtype": config.server.dtype,
     }
@@ -106,8 +111,7 @@ def train_stage(config: Config, track: Tracker = NOWHERE) -> Stage:
     key: dict[str, Any] = {
         "format": TRAIN_FORMAT,
         "target": target.digest,
-        # the tokens too: self-written text is not the same twice
-        "dataset": [dataset.digest, dataset.manifest["tokens_digest"]],
+        "dataset": _content(dataset),
         **({"features": stored.digest} if stored else {}),
         **({"init_head": first.digest} if first else {}),
         "trainer": trainer,
@@ -132,10 +136,10 @@ def train_stage(config: Config, track: Tracker = NOWHERE) -> Stage:
 
 def _spread(config: Config, out: Path, built: Stage, stored: Stage | None, track: Tracker) -> dict[str, Any]:
     """train_head in trainer.devices processes."""
-    from eagle_lab.train.fit import newest
+    from eagle_lab.train.fit import CHECKPOINTS, newest
     from eagle_lab.train.launch import launched
 
-    newest(out / "checkpoints")  # puts a torn one aside before several processes look
+    newest(out / CHECKPOINTS)  # puts a torn one aside before several processes look
     frozen = out / ".config.yaml"
     dump(config, frozen)
     asked = {"config": str(frozen), "dataset": str(built.path), "features": stored and str(stored.path)}

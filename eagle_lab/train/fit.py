@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import logging
-import signal
 import struct
 import sys
-import threading
 import warnings
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +24,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from torch.distributed.fsdp import FSDPModule
 
 from eagle_lab.config.aux_layers import resolve
-from eagle_lab.config.errors import LabError, Preempted
+from eagle_lab.config.errors import LabError
 from eagle_lab.config.files import replacing
 from eagle_lab.config.schema import Capture, Config, DraftInit, Keep, Strategy
 from eagle_lab.data.dataset import Dataset
@@ -49,8 +45,9 @@ from eagle_lab.train.device import compute_device, precision, set_threads, share
 from eagle_lab.train.features import Stored, capture
 from eagle_lab.train.feed import Cached, Feed, Online, Source, supervised
 from eagle_lab.train.fuse import fuse
+from eagle_lab.train.launch import stopping_in_time
 from eagle_lab.train.metrics import StepCounts
-from eagle_lab.train.module import HeadModule, trained_rows
+from eagle_lab.train.module import HeadModule, step_rows
 from eagle_lab.train.schedule import Plan, Steps, grouped, padding, plan
 
 HEAD_FILE = "head.safetensors"
@@ -76,9 +73,7 @@ def train_head(
     start: the state dict of the head that draft.init=head goes on from.
     """
     L.seed_everything(config.seed, verbose=False)
-    device = compute_device(config)
-    set_threads(config, device)
-    ops = op_set(config.ops.impl.value, device)
+    device, ops = _prepared(config)
     aux_layers = resolve(config.aux, located.num_hidden_layers)
     target, source = _states(config, located, dataset, features, device, ops)
     head = build_head(config, located, target, dataset, len(aux_layers), ops, start)
@@ -116,6 +111,12 @@ def train_head(
     return facts
 
 
+def _prepared(config: Config) -> tuple[torch.device, OpSet]:
+    device = compute_device(config)
+    set_threads(config, device)
+    return device, op_set(config.ops.impl.value, device)
+
+
 def _states(
     config: Config,
     located: LocatedTarget,
@@ -143,9 +144,7 @@ def frozen_target(config: Config, located: LocatedTarget, device: torch.device, 
 
 def capture_features(config: Config, located: LocatedTarget, dataset: Dataset, out: Path) -> dict[str, Any]:
     """Captures what is missing of the dataset's states in `out`; returns the manifest's facts."""
-    device = compute_device(config)
-    set_threads(config, device)
-    ops = op_set(config.ops.impl.value, device)
+    device, ops = _prepared(config)
     target = frozen_target(config, located, device, ops)
     aux_layers = resolve(config.aux, located.num_hidden_layers)
     width, at_once = len(aux_layers) * located.hidden_size, config.trainer.batch_size
@@ -204,7 +203,7 @@ def fit(
     t2d = module.head.t2d
 
     def batches(indices: list[int]) -> list[Batch]:
-        return feed.parts(indices, share, lambda batch: trained_rows(batch, t2d, config.loss))
+        return feed.parts(indices, share, lambda batch: step_rows(batch, t2d, config.loss).trained)
 
     quiet()
     train = [dataset.train.indices[step].tolist() for step in schedule.steps]
@@ -307,23 +306,6 @@ def _callbacks(config: Config, out: Path, track: Tracker, train: list[list[int]]
     if t.patience is not None:
         found.append(EarlyStopping(patience=t.patience, **by))
     return found
-
-
-@contextmanager
-def stopping_in_time() -> Iterator[None]:
-    """Leaves SIGTERM to Lightning, which waits for the step in hand; then to whom it belonged, a sweep's child, say."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        yield
-    except Preempted:
-        if callable(previous):
-            previous(signal.SIGTERM, None)
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def held_out_batches(config: Config, dataset: Dataset) -> list[list[int]]:

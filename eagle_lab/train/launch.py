@@ -10,6 +10,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +28,7 @@ def launched(devices: int, out: Path, asked: dict[str, Any], track: Tracker) -> 
 
     Raises what the first process raised: LabError, or Preempted after a SIGTERM.
     """
-    answer = out / ANSWERED
-    answer.unlink(missing_ok=True)
+    (out / ANSWERED).unlink(missing_ok=True)
     write_json(out / ASKED, asked)
     command = [sys.executable, "-m", "eagle_lab", "ranks", str(devices), str(out)]
     # a session of its own: Ctrl-C on the terminal comes here only, and is passed on as SIGTERM
@@ -38,18 +40,42 @@ def launched(devices: int, out: Path, asked: dict[str, Any], track: Tracker) -> 
         asked_to_stop = True
         child.send_signal(signal.SIGTERM)
 
-    previous = signal.signal(signal.SIGTERM, stop)
+    with stopping_in_time(stop):
+        try:
+            while True:
+                try:
+                    code = child.wait()
+                    break
+                except KeyboardInterrupt:
+                    stop()
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+        return _result(devices, code, out, asked_to_stop, track)
+
+
+@contextmanager
+def stopping_in_time(handler: Any = signal.SIG_DFL) -> Iterator[None]:
+    """SIGTERM's handler within the block; the default leaves it to Lightning, which waits for the step in hand.
+
+    After Preempted the handler that was there has its turn: a sweep's child makes a KeyboardInterrupt of it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, handler)
     try:
-        while True:
-            try:
-                code = child.wait()
-                break
-            except KeyboardInterrupt:
-                stop()
+        yield
+    except Preempted:
+        if callable(previous):
+            previous(signal.SIGTERM, None)
+        raise
     finally:
         signal.signal(signal.SIGTERM, previous)
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
+
+
+def _result(devices: int, code: int, out: Path, asked_to_stop: bool, track: Tracker) -> dict[str, Any]:
+    answer = out / ANSWERED
     said = read_json(answer) if answer.exists() else {}
     for name in (ASKED, ANSWERED):
         (out / name).unlink(missing_ok=True)

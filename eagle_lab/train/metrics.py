@@ -16,8 +16,14 @@ class StepCounts:
     """
 
     def __init__(self, steps: int) -> None:
-        self._sums = torch.zeros(6, steps, dtype=torch.float64)
-        """Of rows, hits, all_hits, acceptance, loss and trained, each [steps]; on the device of what was added."""
+        self.steps = steps
+        self._added: Tensor | None = None
+        """None: nothing yet. Zeros from the CPU would have to be copied beside what is added, which waits for a GPU."""
+
+    @property
+    def _sums(self) -> Tensor:
+        """[6, steps]: rows, hits, all_hits, acceptance, loss, trained; on the device of what was added."""
+        return torch.zeros(6, self.steps, dtype=torch.float64) if self._added is None else self._added
 
     @property
     def rows(self) -> Tensor:
@@ -32,16 +38,19 @@ class StepCounts:
     def add(self, valid: Tensor, hit: Tensor, acceptance: Tensor, loss: Tensor, trained: Tensor) -> None:
         """All [steps, N]: valid, hit, trained bool; acceptance; loss of each row (nats). Does not wait for a GPU."""
         parts = [valid, hit, hit.cumprod(0), acceptance * valid, loss * trained, trained]
-        sums = torch.stack([p.sum(-1, dtype=torch.float64) for p in parts])
-        self._sums = self._sums.to(sums.device) + sums
+        self._add(torch.stack([p.sum(-1, dtype=torch.float64) for p in parts]))
 
     def merge(self, other: StepCounts) -> None:
-        self._sums = self._sums.to(other._sums.device) + other._sums
+        self._add(other._sums)
+
+    def _add(self, sums: Tensor) -> None:
+        self._added = sums if self._added is None else self._added + sums
 
     def gathered(self) -> StepCounts:
         """With those of all processes, where there are several."""
         if dist.is_initialized():
-            dist.all_reduce(self._sums)
+            self._added = self._sums.clone()
+            dist.all_reduce(self._added)
         return self
 
     def summary(self) -> dict[str, float]:

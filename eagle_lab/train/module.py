@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning as L
 import torch
@@ -25,10 +25,22 @@ MOST_SKIPPED = 10
 """Steps in a row whose gradient is not finite, before training gives up."""
 
 
-def trained_rows(batch: Batch, t2d: Tensor, config: Loss) -> Tensor:
-    """bool [steps, N]: which rows pay a loss at each unroll step. t2d [V]: the draft vocabulary."""
-    valid, at = batch.step_masks(config.unroll_steps)
-    return valid & t2d[batch.teacher_top][at] if config.oov is OovPolicy.masked else valid
+class StepRows(NamedTuple):
+    """What each row does at each unroll step, all [steps, N]."""
+
+    valid: Tensor
+    """bool: it has a teacher."""
+    teacher: Tensor
+    """Which row that is."""
+    trained: Tensor
+    """bool: it pays a loss."""
+
+
+def step_rows(batch: Batch, t2d: Tensor, config: Loss) -> StepRows:
+    """t2d [V]: the draft vocabulary."""
+    valid, teacher = batch.step_masks(config.unroll_steps)
+    masked = config.oov is OovPolicy.masked
+    return StepRows(valid, teacher, valid & t2d[batch.teacher_top][teacher] if masked else valid)
 
 
 class HeadModule(L.LightningModule):
@@ -63,8 +75,7 @@ class HeadModule(L.LightningModule):
         head, config = self.head, self.loss_config
         given = head.ops.draft_teacher(batch.teacher_hidden.to(self.target_rows.dtype), self.target_rows)
         renormalised = config.teacher is TeacherMass.renormalised
-        valid, at = batch.step_masks(config.unroll_steps)
-        trained = trained_rows(batch, head.t2d, config)
+        valid, at, trained = step_rows(batch, head.t2d, config)
         count, parts = self._whole(batch, trained)
         decay = config.step_decay ** torch.arange(config.unroll_steps, device=at.device)
         out = head.ops.distill_loss(

@@ -7,6 +7,7 @@ from eagle_lab.config.errors import LabError
 from eagle_lab.config.schema import Loss, LossKind, OovPolicy, Optim, TeacherMass
 from eagle_lab.config.schema_training import OPTIMIZERS
 from eagle_lab.ops.dispatch import op_set
+from eagle_lab.ops.unroll_attention.layout import Layout
 from eagle_lab.train.feed import Feed, Online
 from eagle_lab.train.metrics import StepCounts
 from eagle_lab.train.module import HeadModule
@@ -138,3 +139,15 @@ def test_every_legal_optimiser_trains_vectors_and_matrices(target):
 def test_optimisers_that_are_refused(config, message):
     with pytest.raises(LabError, match=message):
         build_optimizer(config, [torch.nn.Parameter(torch.ones(1))])
+
+
+def test_counting_reads_nothing_back_from_the_device():
+    """The meta device has no values: what waits for one, or brings one from the CPU, fails there."""
+    rows, numbers = (torch.empty(2, 4, device="meta", dtype=d) for d in (torch.bool, torch.float32))
+    counts, other = StepCounts(2), StepCounts(2)
+    counts.add(rows, rows, numbers, numbers, rows)
+    other.merge(counts)
+    assert other.trained.device.type == "meta"
+    layout = Layout(torch.tensor([0, 5]), torch.zeros(3, dtype=torch.int64), torch.arange(3)).to(torch.device("meta"))
+    assert layout.total == 5
+    assert layout.row_begin.shape == (5,)

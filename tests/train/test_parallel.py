@@ -13,7 +13,7 @@ from eagle_lab.config.files import read_jsonl
 from eagle_lab.data.dataset import Dataset
 from eagle_lab.train.feed import Feed, Online, Share
 from eagle_lab.train.fit import HEAD_FILE
-from eagle_lab.train.module import trained_rows
+from eagle_lab.train.module import step_rows
 from tests.train.conftest import SmallTarget, dataset_of
 from tests.train.test_fit import config_of, run, small_target  # noqa: F401
 
@@ -56,11 +56,11 @@ def test_who_has_nothing_to_do_counts_nothing(dataset: Dataset) -> None:
     loss = config_of().loss
     t2d = torch.ones(64, dtype=torch.bool)
     shares = [Share(rank, 3, 2) for rank in range(3)]
-    batches = [feed.parts([1, 4], share, lambda b: trained_rows(b, t2d, loss)) for share in shares]
+    batches = [feed.parts([1, 4], share, lambda b: step_rows(b, t2d, loss).trained) for share in shares]
     assert [len(b) for b in batches] == [2, 2, 2]
     totals = sum(b[0].whole for b in batches)
     whole = feed.batch([1, 4])
-    assert torch.equal(totals, trained_rows(whole, t2d, loss).sum(-1))
+    assert torch.equal(totals, step_rows(whole, t2d, loss).trained.sum(-1))
     idle = batches[2][0]
-    assert not trained_rows(idle, t2d, loss).any()
-    assert not trained_rows(replace(idle, whole=None), t2d, loss).any()
+    assert not step_rows(idle, t2d, loss).trained.any()
+    assert not step_rows(replace(idle, whole=None), t2d, loss).trained.any()

@@ -22,7 +22,14 @@ class Layout:
     row_pos: Tensor
 
     def to(self, device: torch.device) -> Layout:
-        return Layout(*(t.to(device, non_blocking=True) for t in (self.doc_start, self.row_doc, self.row_pos)))
+        moved = Layout(*(t.to(device, non_blocking=True) for t in (self.doc_start, self.row_doc, self.row_pos)))
+        moved.__dict__["total"] = self.total  # read here, where it is at hand: on a GPU reading it waits
+        return moved
+
+    @cached_property
+    def total(self) -> int:
+        """Tokens of all documents."""
+        return int(self.doc_start[-1])
 
     @cached_property
     def row_first(self) -> Tensor:
@@ -46,7 +53,7 @@ class Layout:
 
     @cached_property
     def _tokens(self) -> Tensor:
-        return torch.arange(int(self.doc_start[-1]), device=self.doc_start.device)
+        return torch.arange(self.total, device=self.doc_start.device)
 
     @cached_property
     def padded_tokens(self) -> Tensor:
