@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from eagle_lab.config.schema import Loss, Optim
+from eagle_lab.draft.cost import Document, attention_flops, step_flops, teacher_flops
 from eagle_lab.draft.head import Head
 from eagle_lab.draft.shape import HeadShape
 from eagle_lab.draft.unroll import Batch
@@ -45,6 +46,10 @@ class Sizes:
     def layout(self) -> Layout:
         at = torch.arange(self.tokens - 1 - self.rows, self.tokens - 1, device=self.device)
         return Layout(torch.tensor([0, self.tokens], device=self.device), torch.zeros_like(at), at)
+
+    @property
+    def document(self) -> Document:
+        return Document(self.tokens, self.rows)
 
     def steps_left(self) -> Tensor:
         return torch.arange(self.rows, 0, -1, device=self.device)
@@ -103,7 +108,7 @@ def unroll_attention(s: Sizes) -> Case:
     def run(ops: OpSet) -> list[Tensor]:
         return [ops.unroll_attention(q, k0, v0, chain[:step], layout) for step in range(s.steps)]
 
-    flops = s.steps * 3.5 * 4 * _pairs(s) * h.num_attention_heads * h.head_dim  # 2 products forward, 5 backward
+    flops = s.steps * attention_flops(h, s.document)
     moved = s.steps * (6 * _bytes(q) + 6 * _bytes(k0))
     return Case([q, k0, v0, *(t for pair in chain for t in pair)], run, moved, flops)
 
@@ -118,7 +123,7 @@ def teacher(s: Sizes) -> Case:
         drafted = ops.draft_teacher(hidden, weight[: h.draft_vocab_size])
         return [ops.best(hidden, weight).lse, drafted.logits, drafted.best.lse]
 
-    return Case([], run, _bytes(weight), _teacher_flops(s))
+    return Case([], run, _bytes(weight), teacher_flops(h, s.rows))
 
 
 def distill_loss(s: Sizes) -> Case:
@@ -169,28 +174,7 @@ def step(s: Sizes) -> Case:
         ops.best(batch.teacher_hidden, lm_head)  # the feed's part of the teacher
         return [module.forward_steps(batch)[0]]
 
-    return Case(inputs, run, 0, step_flops(s))
-
-
-def step_flops(s: Sizes) -> float:
-    """Of `step`: three products per weight, step and row (keys and values of step 0: per token), and the attention."""
-    h = s.shape
-    heads, kv_heads = h.num_attention_heads * h.head_dim, h.num_key_value_heads * h.head_dim
-    key_value = 2 * h.hidden_size * 2 * kv_heads
-    layer = 3 * h.hidden_size * heads + key_value + 3 * h.hidden_size * h.intermediate_size
-    fc = h.num_aux * h.target_hidden_size * h.hidden_size
-    per_row = s.steps * (layer + h.draft_vocab_size * h.hidden_size) - key_value
-    products = 6.0 * (s.rows * per_row + s.tokens * (key_value + fc))
-    return products + s.steps * 3.5 * 4 * _pairs(s) * heads + _teacher_flops(s)
-
-
-def _pairs(s: Sizes) -> float:
-    """Of rows and first keys."""
-    return s.rows * (s.tokens - 1 - (s.rows - 1) / 2)
-
-
-def _teacher_flops(s: Sizes) -> float:
-    return 2.0 * s.rows * (s.shape.vocab_size + s.shape.draft_vocab_size) * s.shape.target_hidden_size
+    return Case(inputs, run, 0, step_flops(h, s.steps, [s.document]))
 
 
 CASES: dict[str, Callable[[Sizes], Case]] = {

@@ -15,7 +15,7 @@ from eagle_lab.config.model_config import read_export, read_head
 from eagle_lab.config.paths import expanded
 from eagle_lab.config.provenance import provenance, versions
 from eagle_lab.config.schema import Capture, Config
-from eagle_lab.config.stage import Stage, stage
+from eagle_lab.config.stage import MANIFEST, Stage, stage
 from eagle_lab.serve.pairing import check_target
 from eagle_lab.track.tracker import NOWHERE, Artifact, Tracker
 
@@ -31,7 +31,7 @@ FEATURES_FORMAT = 1
 TRAIN_FORMAT = 1
 EXPORT_FORMAT = 2
 # trainer settings that change how a run is watched or spread, not what it produces
-WATCHING = ("checkpoint_every", "log_every", "num_threads", "devices", "strategy")
+WATCHING = ("checkpoint_every", "log_every", "num_threads", "devices", "strategy", "target_map")
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,18 @@ def dataset_stage(config: Config) -> tuple[LocatedTarget, Stage, Dataset]:
     check_settings(config)
     built = build(config, target, outputs(config))
     return target, built, load(built.path)
+
+
+def known_dataset(config: Config) -> Dataset | None:
+    """The config's dataset if it is made already; nothing is fetched or made to find out."""
+    from eagle_lab.data.build import place
+    from eagle_lab.data.dataset import load
+
+    root = outputs(config)
+    if not any(root.glob(f"datasets/{config.data.name}-*/manifest.json")):
+        return None  # else its target has been here, too
+    path = place(config, locate_target(config), root)
+    return load(path) if (path / MANIFEST).exists() else None
 
 
 def _content(dataset: Dataset) -> list[str]:
@@ -136,7 +148,7 @@ def train_stage(config: Config, track: Tracker = NOWHERE) -> Stage:
 
 def _spread(config: Config, out: Path, built: Stage, stored: Stage | None, track: Tracker) -> dict[str, Any]:
     """train_head in trainer.devices processes."""
-    from eagle_lab.train.fit import CHECKPOINTS, newest
+    from eagle_lab.train.checkpoints import CHECKPOINTS, newest
     from eagle_lab.train.launch import launched
 
     newest(out / CHECKPOINTS)  # puts a torn one aside before several processes look

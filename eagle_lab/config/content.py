@@ -9,7 +9,10 @@ from eagle_lab.config.digest import digest, plain
 from eagle_lab.config.provenance import versions
 
 # they name or place a run and change none of its numbers
-NOT_CONTENT = ("name", "track", "paths", "hydra", "stay", "results", "jobs", "dry_run", "replan", "remove", "bench_ops")
+NOT_CONTENT = (
+    *("name", "track", "paths", "hydra", "stay", "results"),
+    *("jobs", "dry_run", "replan", "remove", "bench_ops", "plan"),
+)
 
 SERVER_NOT_CONTENT = ("host", "port", "start_timeout_s", "request_timeout_s", "stall_timeout_s")
 """Where it listens, and how long one waits for it: a point that is done has the same numbers under others."""

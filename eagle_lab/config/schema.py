@@ -29,6 +29,7 @@ from eagle_lab.config.schema_training import (
     Ops,
     OpsImpl,
     Optim,
+    Plan,
     RowFormat,
     Source,
     SourceKind,
@@ -55,6 +56,7 @@ __all__ = [
     "OpsImpl",
     "Optim",
     "Paths",
+    "Plan",
     "RowFormat",
     "Server",
     "ServerKind",
@@ -178,6 +180,7 @@ class Config:
     trainer: Trainer = field(default_factory=Trainer)
     ops: Ops = field(default_factory=Ops)
     bench_ops: BenchOps = field(default_factory=BenchOps)
+    plan: Plan = field(default_factory=Plan)
     spec: Spec = field(default_factory=Spec)
     server: Server = field(default_factory=Server)
     suite: Suite = field(default_factory=Suite)

@@ -9,6 +9,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from eagle_lab.config.errors import LabError
+from eagle_lab.config.gpus import GPUS, gpu_named
 
 
 def at_least(group: str, config: Any, **lowest: float) -> None:
@@ -277,10 +278,14 @@ class Trainer:
     """Processes that share every step, one GPU each (`accelerator=cpu`: all on this CPU)."""
     strategy: Strategy = Strategy.ddp
     """What the processes of `devices` hold."""
+    target_map: str | None = None
+    """Spreads the frozen target over all GPUs (auto, balanced or sequential); null = it is where the head is."""
     accelerator: str = "auto"
     precision: str = "auto"
     """32-true, or bf16-mixed: weights and optimiser stay fp32 under it. auto: bf16-mixed on a GPU that has it."""
     capture: Capture = Capture.cached
+    noise: float = 0.0
+    """Uniform noise on the aux states: at most this share of each state's root mean square. EAGLE's was +-0.1."""
     keep: Keep = Keep.last
     """Which weights become the head. best needs data.holdout."""
     patience: int | None = None
@@ -294,6 +299,13 @@ class Trainer:
 
     def __post_init__(self) -> None:
         one_of("trainer", self, accelerator=("auto", "cpu", "gpu", "cuda"), precision=("auto", "32-true", "bf16-mixed"))
+        if self.target_map is not None:
+            one_of("trainer", self, target_map=("auto", "balanced", "sequential"))
+            if self.devices > 1:
+                raise LabError(
+                    f"trainer.target_map={self.target_map} with trainer.devices={self.devices}: each process would "
+                    "spread a target of its own. Use one, or trainer.capture=stored."
+                )
         at_least(
             "trainer",
             self,
@@ -307,6 +319,7 @@ class Trainer:
             log_every=1,
             num_threads=1,
             patience=1,
+            noise=0,
         )
 
 
@@ -326,6 +339,20 @@ class BenchOps:
         at_least("bench_ops", self, tokens=2, repeats=2)
         if not 0 < self.supervised <= 1:
             raise LabError(f"bench_ops.supervised={self.supervised}: a share above 0 and up to 1 is wanted.")
+
+
+@dataclass
+class Plan:
+    """What `plan` counts for."""
+
+    gpu: str | None = None
+    """The GPU that will train, by a part of its name (h100, rtx 4090); null = this machine's."""
+    measure: bool = False
+    """Trains some steps on made-up rows of data.max_length here, and tells the time and memory that they took."""
+
+    def __post_init__(self) -> None:
+        if self.gpu is not None and gpu_named(self.gpu) is None:
+            raise LabError(f"plan.gpu={self.gpu}: not a known GPU. Known are {', '.join(GPUS)}.")
 
 
 class OpsImpl(Enum):

@@ -61,7 +61,7 @@ def stage(root: Path, kind: str, name: str, key: dict[str, Any]) -> Iterator[Sta
     `key` holds all that decides the content (configs, digests of inputs, a format number). The caller works only if
     `manifest` is None and ends with `finish`.
     """
-    path = root / kind / f"{name}-{digest(key)[:12]}"
+    path = stage_path(root, kind, name, key)
     path.mkdir(parents=True, exist_ok=True)
     with locked(path):
         for torn in path.glob(".*.tmp"):  # what a killed run was writing; the lock is ours
@@ -76,6 +76,10 @@ def stage(root: Path, kind: str, name: str, key: dict[str, Any]) -> Iterator[Sta
                     f"({work.digest}): the file was changed or copied. Remove {path} to redo the stage."
                 )
         yield work
+
+
+def stage_path(root: Path, kind: str, name: str, key: dict[str, Any]) -> Path:
+    return root / kind / f"{name}-{digest(key)[:12]}"
 
 
 def finished(path: Path) -> dict[str, Any] | None:

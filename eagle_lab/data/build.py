@@ -20,7 +20,7 @@ from typing import Any
 from eagle_lab.config.digest import plain
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.schema import Config, SourceKind, Spec
-from eagle_lab.config.stage import Stage, stage
+from eagle_lab.config.stage import Stage, stage, stage_path
 from eagle_lab.data import answers, sources, store
 from eagle_lab.data.answers import Answered
 from eagle_lab.data.contamination import Suites
@@ -57,6 +57,11 @@ def build(config: Config, target: LocatedTarget, root: Path) -> Stage:
                 {"target": target.name, "found": gathered.found, "regenerated": data.answers.regenerate, **facts}
             )
     return work
+
+
+def place(config: Config, target: LocatedTarget, root: Path) -> Path:
+    """Where `build` makes it, made or not."""
+    return stage_path(root, "datasets", config.data.name, _key(config, target, Suites(config.data.decontaminate)))
 
 
 def _check(config: Config) -> None:

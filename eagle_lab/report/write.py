@@ -243,13 +243,15 @@ def _pairs(points: list[Row]) -> Iterator[tuple[Row, Row]]:
 
 
 def _divergences(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    header = ["spec", "head", "prompt", "turn", "token", "plain decoding", "this point", "gap in ulps"]
+    header = ["spec", "head", "prompt", "turn", "token", "plain decoding", "this point"]
+    header += ["gap in ulps", "furthest of plain decoding"]
     cells = []
     for r in rows:
         for d in r.get("divergences") or []:
             at = (str(d[k]) for k in ("turn", "position", "expected", "found"))
             point = [link(r["spec"], r["fingerprint"]), short(r["head_digest"])]
-            cells.append([*point, str(d["prompt"]), *at, number(d.get("gap_ulps"), 1)])
+            gaps = (number(gap, 1) for gap in (d.get("gap_ulps"), r.get("plain_gap_ulps")))
+            cells.append([*point, str(d["prompt"]), *at, *gaps])
     return header, cells
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,10 +15,12 @@ from torch import Tensor, nn
 from eagle_lab.config.errors import LabError
 from eagle_lab.target.locate import LocatedTarget
 
-# what stands between lm_head's output and the softmax in some classes; a teacher of plain logits would be wrong there
 LOGITS_AT_ONCE = 128
 """Rows: 78 MB of a vocabulary of 152,000 in float32."""
+EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts")
+"""How config.json files name their number."""
 LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+"""What stands between lm_head's output and the softmax in some classes: a teacher of plain logits would be wrong."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +39,20 @@ class TargetModel:
     """
 
     def __init__(
-        self, located: LocatedTarget, aux_layers: list[int], device: str | torch.device = "cpu", dtype: str = "float32"
+        self,
+        located: LocatedTarget,
+        aux_layers: list[int],
+        device: str | torch.device = "cpu",
+        dtype: str = "float32",
+        device_map: str | None = None,
     ) -> None:
+        """device_map: accelerate's; the layers lie on several devices then, what is captured comes to `device`."""
         assert aux_layers == sorted(set(aux_layers)), aux_layers
         self.located = located
         self.aux_layers = aux_layers
         self.device = torch.device(device)
-        model = _load(located, dtype)
-        self.model: Any = model.to(self.device).eval().requires_grad_(False)
+        model = _load(located, dtype, device_map)
+        self.model: Any = (model if device_map else model.to(self.device)).eval().requires_grad_(False)
         self.decoder = _decoder(self.model, located)
         self._streams: dict[int, Tensor] = {}
         for k in aux_layers:
@@ -65,21 +74,31 @@ class TargetModel:
         """
         try:
             last = self.decoder(input_ids=input_ids, use_cache=False).last_hidden_state
-            return Captured(torch.cat([self._streams[k] for k in self.aux_layers], dim=-1), last)
+            streams = [self._streams[k].to(self.device) for k in self.aux_layers]
+            return Captured(torch.cat(streams, dim=-1), last.to(self.device))
         finally:
             self._streams.clear()
 
-    @property
+    @cached_property
     def lm_head_weight(self) -> Tensor:
         """[V, H]; the embeddings themselves in a tied model."""
         weight: Tensor = self.model.get_output_embeddings().weight
-        return weight
+        return weight.to(self.device)
 
-    @property
+    @cached_property
     def embed_weight(self) -> Tensor:
         """[V, H]."""
         weight: Tensor = self.model.get_input_embeddings().weight
-        return weight
+        return weight.to(self.device)
+
+    @property
+    def passed_parameters(self) -> int:
+        """Weights of the decoder layers that one token passes: of a mixture's experts, those that it is sent to."""
+        config = self.located.config
+        experts = next((config[k] for k in EXPERTS if config.get(k)), 1)
+        share = config.get("num_experts_per_tok", experts) / experts
+        sizes = ((name, p.numel()) for name, p in self.decoder.layers.named_parameters())
+        return round(sum(size * (share if ".experts." in name else 1) for name, size in sizes))
 
     def init_weights(self) -> dict[str, Tensor]:
         """What a head can start from: `lm_head` [V, H], `norm` [H], and the last decoder layer's under `layer.`."""
@@ -121,7 +140,7 @@ class TargetModel:
         return out
 
 
-def _load(located: LocatedTarget, dtype: str) -> nn.Module:
+def _load(located: LocatedTarget, dtype: str, device_map: str | None) -> nn.Module:
     transformers.utils.logging.disable_progress_bar()
     # the class that the checkpoint names: Auto classes know no multimodal model under causal LM
     cls = getattr(transformers, located.architecture, None)
@@ -137,7 +156,7 @@ def _load(located: LocatedTarget, dtype: str) -> nn.Module:
             "would learn from a wrong teacher. This class cannot be trained on yet."
         )
     try:
-        model: nn.Module = cls.from_pretrained(located.path, dtype=getattr(torch, dtype))
+        model: nn.Module = cls.from_pretrained(located.path, dtype=getattr(torch, dtype), device_map=device_map)
     # RuntimeError: weights of other sizes than config.json says
     except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as e:
         raise LabError(f"target {located.name}: {located.path} does not load as {located.architecture} ({e}).") from e

@@ -6,7 +6,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from eagle_lab.config.errors import Preempted
 from eagle_lab.config.files import append_jsonl, read_jsonl, write_text
+from eagle_lab.config.gpus import gpu_named
 from eagle_lab.draft.unroll import Batch
 from eagle_lab.track.tracker import Tracker
 
@@ -81,10 +82,12 @@ class Throughput(Callback):
     Tokens are those of the batches' sequences, supervised or not. Where the target runs in every step, waiting is all
     that its pass keeps the loop from going on; beside a GPU a thread makes the next batch meanwhile. Stands before
     Metrics among the callbacks.
+
+    flops: multiply-adds x 2 of a step, for TFLOP/s and, where the GPU is a known one, their share of its peak (MFU).
     """
 
-    def __init__(self, every: int) -> None:
-        self.every = every
+    def __init__(self, every: int, flops: Callable[[int], float] | None = None) -> None:
+        self.every, self.flops = every, flops
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._begin()
@@ -92,6 +95,7 @@ class Throughput(Callback):
     def _begin(self) -> None:
         self.began = self.ended = time.perf_counter()
         self.tokens, self.waited = 0, 0.0
+        self.steps: list[int] = []
 
     def on_train_batch_start(self, *_: Any) -> None:
         self.waited += time.perf_counter() - self.ended
@@ -103,19 +107,48 @@ class Throughput(Callback):
         if _within_a_step(trainer, batch_idx):
             self.ended = time.perf_counter()
             return
+        self.steps.append(trainer.global_step - 1)
         if trainer.global_step % self.every == 0:
-            if batch.input_ids.is_cuda:
-                torch.cuda.synchronize()
-                pl_module.log("train/peak_gib", torch.cuda.max_memory_allocated() / 2**30, batch_size=1)
-            taken = time.perf_counter() - self.began
-            pl_module.log("train/tokens_s", self.tokens / taken, batch_size=1)
-            pl_module.log("train/data_wait", self.waited / taken, batch_size=1)
+            for name, value in self._found(batch.input_ids.device, trainer.world_size).items():
+                pl_module.log(f"train/{name}", value, batch_size=1)
             self._begin()
         self.ended = time.perf_counter()
+
+    def _found(self, device: torch.device, devices: int) -> dict[str, float]:
+        found = {}
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+            found["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+        taken = time.perf_counter() - self.began
+        found |= {"tokens_s": self.tokens / taken, "data_wait": self.waited / taken}
+        if self.flops is not None:
+            speed = sum(map(self.flops, self.steps)) / taken / devices / 1e12
+            found["tflop_s"] = speed
+            gpu = gpu_named(torch.cuda.get_device_name()) if device.type == "cuda" else None
+            if gpu is not None:
+                found["mfu"] = speed / gpu.tflop_s
+        return found
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """The held-out pass is no training."""
         self._begin()
+
+
+class AuxStates(Callback):
+    """Logs the root mean square of each aux state every n steps: deeper ones are larger, one at zero is not read."""
+
+    def __init__(self, every: int, states: int) -> None:
+        """states: how many a batch's `aux` has side by side; the values are numbered from the lowest layer's, 0."""
+        self.every, self.states = every, states
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        if _within_a_step(trainer, batch_idx) or trainer.global_step % self.every:
+            return
+        aux = batch.aux.view(len(batch.aux), self.states, -1)
+        for number, value in enumerate(aux.float().square().mean((0, 2)).sqrt()):
+            pl_module.log(f"train/aux_rms_{number}", value, batch_size=1)
 
 
 class Preemption(Callback):

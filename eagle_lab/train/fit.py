@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import struct
 import sys
 import warnings
-import zipfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +27,7 @@ from eagle_lab.config.files import replacing
 from eagle_lab.config.schema import Capture, Config, DraftInit, Keep, Strategy
 from eagle_lab.data.dataset import Dataset
 from eagle_lab.data.vocab_map import VocabMap, build_map, coverage
+from eagle_lab.draft.cost import Document, step_flops
 from eagle_lab.draft.head import Head
 from eagle_lab.draft.init import initialise
 from eagle_lab.draft.known import analytic_head, kept_ids
@@ -40,7 +39,8 @@ from eagle_lab.target.locate import LocatedTarget
 from eagle_lab.target.model import TargetModel
 from eagle_lab.target.weights import TargetWeights
 from eagle_lab.track.tracker import Tracker
-from eagle_lab.train.callbacks import Metrics, Preemption, Throughput, progress
+from eagle_lab.train.callbacks import AuxStates, Metrics, Preemption, Throughput, progress
+from eagle_lab.train.checkpoints import BEST, CHECKPOINTS, keep_best, newest
 from eagle_lab.train.device import compute_device, precision, set_threads, shared, target_dtype
 from eagle_lab.train.features import Stored, capture
 from eagle_lab.train.feed import Cached, Feed, Online, Source, supervised
@@ -52,10 +52,7 @@ from eagle_lab.train.schedule import Plan, Steps, grouped, padding, plan
 
 HEAD_FILE = "head.safetensors"
 SAMPLE_FILE = "sample.safetensors"
-CHECKPOINTS = "checkpoints"
 NOTHING = {"steps": 0, "trained_tokens": 0}
-BEST = "best"
-"""Name of the checkpoint with trainer.keep=best's weights."""
 
 
 def train_head(
@@ -81,12 +78,13 @@ def train_head(
     feed = Feed(dataset.rows, source, device)
     t, lengths = config.trainer, [len(row.input_ids) for row in dataset.train]
     schedule = plan(lengths, t.batch_size, t.max_epochs, t.max_steps, config.seed, t.batch_tokens)
-    module = HeadModule(head, target.lm_head_weight, config.loss, config.optim, len(schedule.steps)).to(device)
+    how = config.loss, config.optim, len(schedule.steps), t.noise, config.seed
+    module = HeadModule(head, target.lm_head_weight, *how).to(device)
     done = fit(config, module, feed, dataset, schedule, out, track) if schedule.steps else NOTHING
     head = module.head = whole(head)
     if shared(config).rank:
         return {}  # the first process writes what there is to write
-    kept = _keep_best(config, module, out / CHECKPOINTS, done["steps"])
+    kept = keep_best(config, module, out / CHECKPOINTS, done["steps"])
     module.to(device)  # lightning leaves it on the CPU
     vocab = VocabMap(head.d2t.cpu().numpy(), head.t2d.cpu().numpy())
     facts = {
@@ -136,7 +134,7 @@ def _states(
 
 def frozen_target(config: Config, located: LocatedTarget, device: torch.device, ops: OpSet) -> TargetModel:
     aux_layers = resolve(config.aux, located.num_hidden_layers)
-    target = TargetModel(located, aux_layers, device=device, dtype=target_dtype(config, device))
+    target = TargetModel(located, aux_layers, device, target_dtype(config, device), config.trainer.target_map)
     if ops != OpSet():
         fuse(target.decoder, ops)
     return target
@@ -217,7 +215,7 @@ def fit(
         gradient_clip_val=config.optim.grad_clip,
         logger=False,
         log_every_n_steps=t.log_every,
-        callbacks=_callbacks(config, out, track, train),
+        callbacks=_callbacks(config, module, feed, out, track, train),
         enable_progress_bar=sys.stderr.isatty(),
         val_check_interval=min(schedule.steps_per_epoch, len(schedule.steps)) * share.parts,
         num_sanity_val_steps=0,
@@ -248,16 +246,6 @@ def fit(
     return {"steps": steps, "trained_tokens": tokens}
 
 
-def _keep_best(config: Config, module: HeadModule, checkpoints: Path, steps: int) -> int:
-    """With trainer.keep=best gives the module those weights; the step whose weights it has then."""
-    best = checkpoints / f"{BEST}.ckpt"
-    if config.trainer.keep is Keep.last or not best.exists():
-        return steps
-    found = torch.load(best, weights_only=True)
-    module.load_state_dict(found["state_dict"])
-    return int(found["global_step"])
-
-
 def _strategy(config: Config, world: int) -> Any:
     if world == 1:
         return "auto"
@@ -282,7 +270,18 @@ def whole(head: Head) -> Head:
     return made
 
 
-def _callbacks(config: Config, out: Path, track: Tracker, train: list[list[int]]) -> list[Callback]:
+def _flops(config: Config, module: HeadModule, feed: Feed, rows: list[int]) -> float:
+    """Of a step of these rows; the target's pass with it where it runs in every step."""
+    documents = [Document(len(row.input_ids), len(supervised(row))) for row in map(feed.rows.__getitem__, rows)]
+    online = isinstance(feed.states, Online)
+    head = step_flops(module.head.shape, config.loss.unroll_steps, documents, whole_teacher=online)
+    passed = feed.states.target.passed_parameters if isinstance(feed.states, Online) else 0
+    return head + 2.0 * passed * sum(d.tokens for d in documents)
+
+
+def _callbacks(
+    config: Config, module: HeadModule, feed: Feed, out: Path, track: Tracker, train: list[list[int]]
+) -> list[Callback]:
     t, checkpoints = config.trainer, out / CHECKPOINTS
     found: list[Callback] = [
         ModelCheckpoint(
@@ -294,7 +293,8 @@ def _callbacks(config: Config, out: Path, track: Tracker, train: list[list[int]]
             save_top_k=2,
             every_n_train_steps=t.checkpoint_every,
         ),
-        Throughput(t.log_every),
+        Throughput(t.log_every, lambda step: _flops(config, module, feed, train[step])),
+        AuxStates(t.log_every, module.head.shape.num_aux),
         Metrics(out / "metrics.jsonl", t.log_every, track, train),
         Preemption(checkpoints),
         progress(),
@@ -320,30 +320,6 @@ def quiet() -> None:
     """Keeps Lightning's advertisements and its warnings about itself out of a run's output."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning")
-
-
-def newest(checkpoints: Path) -> str | None:
-    """The whole checkpoint with the most steps; one that is torn is put aside, out loud."""
-    found = sorted(checkpoints.glob("step=*.ckpt"), key=lambda p: int(p.stem.split("=")[1].split("-")[0]))
-    torn = []
-    while found and not _whole(found[-1]):
-        torn.append(found.pop())
-    for checkpoint in torn:
-        aside = checkpoint.rename(checkpoint.with_suffix(".torn"))
-        print(f"{checkpoint}: not a whole checkpoint; put aside as {aside.name}", file=sys.stderr)  # noqa: T201
-    if torn:
-        where = f"goes on from {found[-1].name}" if found else "starts again from step 0: no other checkpoint is there"
-        print(f"training {where}", file=sys.stderr)  # noqa: T201
-    return str(found[-1]) if found else None
-
-
-def _whole(checkpoint: Path) -> bool:
-    """Whether every part has the checksum that torch.save gave it; nothing is unpickled."""
-    try:
-        with zipfile.ZipFile(checkpoint) as parts:
-            return parts.testzip() is None
-    except (zipfile.BadZipFile, EOFError, ValueError, RuntimeError, NotImplementedError, struct.error):
-        return False
 
 
 @torch.no_grad()

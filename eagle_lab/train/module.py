@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import lightning as L
+import numpy as np
 import torch
 import torch.distributed as dist
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
@@ -54,9 +56,20 @@ class HeadModule(L.LightningModule):
 
     target_rows: Tensor
 
-    def __init__(self, head: Head, target_lm_head: Tensor, loss: Loss, optim: Optim, total_steps: int) -> None:
+    def __init__(
+        self,
+        head: Head,
+        target_lm_head: Tensor,
+        loss: Loss,
+        optim: Optim,
+        total_steps: int,
+        noise: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        """noise: of trainer.noise, drawn from `seed` and the step alone."""
         super().__init__()
         self.head = head
+        self.noise, self.seed = noise, seed
         ids = torch.arange(head.shape.draft_vocab_size) + head.d2t.cpu()
         self.register_buffer("target_rows", target_lm_head.cpu()[ids].clone(), persistent=False)
         self.loss_config, self.optim_config, self.total_steps = loss, optim, total_steps
@@ -103,8 +116,20 @@ class HeadModule(L.LightningModule):
             dist.all_reduce(count := count.clone())
         return count, world * self.trainer.accumulate_grad_batches
 
+    def _noisy(self, batch: Batch, index: int) -> Batch:
+        """With noise on the aux states: each step's own, whatever went before it, so that a resume draws the same."""
+        if not self.noise:
+            return batch
+        part = index % self.trainer.accumulate_grad_batches
+        drawn = np.random.SeedSequence([self.seed, self.global_step, part, self.global_rank]).generate_state(1)
+        generator = torch.Generator(batch.aux.device).manual_seed(int(drawn[0]))
+        states = batch.aux.view(len(batch.aux), self.head.shape.num_aux, -1)
+        size = states.float().square().mean(-1, keepdim=True).sqrt() * self.noise
+        noise = torch.empty_like(states).uniform_(-1, 1, generator=generator) * size
+        return replace(batch, aux=(states + noise.to(states.dtype)).view_as(batch.aux))
+
     def training_step(self, batch: Batch, index: int) -> Tensor:
-        loss, counts = self.forward_steps(batch)
+        loss, counts = self.forward_steps(self._noisy(batch, index))
         parts = self.trainer.accumulate_grad_batches
         self._part_losses.append(loss.detach() / parts)
         self._part_counts.merge(counts)

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from eagle_lab.benchmark.cases import CASES, Sizes, step_flops
+from eagle_lab.benchmark.cases import CASES, Sizes
 from eagle_lab.benchmark.timing import check, copy_bandwidth, measure
+from eagle_lab.draft.cost import Document, step_flops
 from eagle_lab.draft.shape import HeadShape
 from eagle_lab.ops.dispatch import OpSet, op_set
 
@@ -52,7 +53,7 @@ def test_the_work_of_the_whole_step_is_counted_as_by_hand() -> None:
     dense = 6 * 4096 * (7 * (layer + 32000 * 4096) + 3 * 4096 * 4096)
     attention = 7 * 3.5 * 4 * 4096 * 4096 / 2 * 4096
     given = 2 * 4096 * (128256 + 32000) * 4096
-    found = step_flops(Sizes(shape, 4096, 1.0, 7, torch.bfloat16, CPU))
+    found = step_flops(shape, 7, [Document(4096, 4095)])
     assert found == pytest.approx(dense + attention + given, rel=0.001)
     assert found == pytest.approx(73e12, rel=0.1)
 

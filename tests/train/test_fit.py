@@ -3,78 +3,26 @@
 from __future__ import annotations
 
 import itertools
-import os
-import re
-import signal
 import time
-from types import SimpleNamespace
 
 import pytest
 import torch
 import wandb
-from hydra import compose, initialize_config_dir
 from safetensors.torch import load_file
 
-from eagle_lab.config import load
-from eagle_lab.config.errors import LabError, Preempted
+from eagle_lab.config.errors import LabError
 from eagle_lab.config.files import read_jsonl
-from eagle_lab.config.paths import conf_dir
 from eagle_lab.config.stage import stage
-from eagle_lab.draft.unroll import Batch
 from eagle_lab.track.tracker import NOWHERE, tracker
 from eagle_lab.train import fit as fit_module
+from eagle_lab.train.checkpoints import newest
 from eagle_lab.train.device import check_settings, precision
-from eagle_lab.train.fit import HEAD_FILE, newest, train_head
-from eagle_lab.train.metrics import StepCounts
+from eagle_lab.train.fit import HEAD_FILE, train_head
 from eagle_lab.train.module import HeadModule
 from tests.track.offline import offline_runs
-from tests.train.conftest import EOS, HIDDEN, VOCAB, SmallTarget, dataset_of
+from tests.train.conftest import HIDDEN, LOCATED, Killed, SmallTarget, config_of, dataset_of, run, same
 
-LOCATED = SimpleNamespace(
-    name="small",
-    num_hidden_layers=8,
-    hidden_size=HIDDEN,
-    vocab_size=VOCAB,
-    eos_token_ids=[EOS],
-    config={
-        "hidden_size": HIDDEN, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24,
-        "vocab_size": VOCAB, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 100.0,
-    },
-)  # fmt: skip
-
-
-def config_of(*overrides: str):
-    load.register()
-    base = [
-        "target=tiny",
-        "trainer=small",
-        "trainer.accelerator=cpu",
-        "trainer.num_threads=1",
-        "track=none",
-        "draft.vocab_size=24",
-        "loss.unroll_steps=3",
-    ]
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        cfg = compose(
-            "train", [*base, "optim=adamw_small", "optim.optimizer.lr=3e-3", "loss.unroll_steps=3", *overrides]
-        )
-    return load.load(cfg)
-
-
-@pytest.fixture(autouse=True)
-def small_target(monkeypatch):
-    monkeypatch.setattr(fit_module, "TargetModel", lambda *_, **__: SmallTarget())
-
-
-def run(out, dataset, *overrides, track=NOWHERE):
-    out.mkdir(exist_ok=True)
-    return train_head(config_of(*overrides), LOCATED, dataset, out, track)
-
-
-def same(a, b):
-    a, b = load_file(a / HEAD_FILE), load_file(b / HEAD_FILE)
-    assert a.keys() == b.keys()
-    return all(torch.equal(a[k], b[k]) for k in a)
+pytestmark = pytest.mark.usefixtures("small_target")
 
 
 def test_it_learns_the_targets_function(tmp_path):
@@ -83,30 +31,6 @@ def test_it_learns_the_targets_function(tmp_path):
     after = run(tmp_path / "b", data, "trainer.max_epochs=12")["metrics"]
     assert after["loss_0"] < before["loss_0"] - 0.2
     assert after["proxy_accept_length"] > before["proxy_accept_length"] + 0.1
-
-
-class Killed(BaseException):
-    pass
-
-
-@pytest.fixture
-def die_at(monkeypatch):
-    """Makes the process of training end at the n-th batch from now on."""
-    build = fit_module.Feed.batch
-
-    def arm(step):
-        calls = 0
-
-        def batch(self, indices):
-            nonlocal calls
-            calls += 1
-            if calls == step:
-                raise Killed
-            return build(self, indices)
-
-        monkeypatch.setattr(fit_module.Feed, "batch", batch)
-
-    return arm
 
 
 def test_a_killed_run_taken_up_equals_one_that_was_not(tmp_path, dataset, die_at):
@@ -193,7 +117,7 @@ def test_a_run_taken_up_offline_is_a_second_directory_of_the_same_id_whose_steps
     assert second_steps == list(range(6, rows[-1]["step"] + 1)), "from the checkpoint of step 5"
     # what both have logged is the same but for the clock's, and together they are the file on disk
     logged = {line["_step"]: line for line in first.history}
-    clock = {"train/tokens_s": 0, "train/data_wait": 0}
+    clock = {"train/tokens_s": 0, "train/data_wait": 0, "train/tflop_s": 0}
     assert all(logged.get(line["_step"], line) | clock == line | clock for line in second.history)
     logged |= {line["_step"]: line for line in second.history}
     on_disk: dict[int, dict[str, float]] = {}
@@ -223,96 +147,6 @@ def test_the_facts_name_what_was_done(tmp_path, dataset):
 
 def test_no_held_out_rows_give_no_metrics(tmp_path):
     assert run(tmp_path / "a", dataset_of([(4, 8)] * 6, holdout=0), "trainer.max_epochs=1")["metrics"] == {}
-
-
-def spoil(monkeypatch: pytest.MonkeyPatch, steps: list[int]) -> None:
-    """Makes the loss of these steps NaN."""
-    right = HeadModule.forward_steps
-
-    def forward(self: HeadModule, batch: Batch) -> tuple[torch.Tensor, StepCounts]:
-        loss, counts = right(self, batch)
-        return (loss * float("nan") if self.training and self.global_step in steps else loss), counts
-
-    monkeypatch.setattr(HeadModule, "forward_steps", forward)
-
-
-def test_a_step_that_is_not_finite_is_left_out_and_named(tmp_path, dataset, capsys, monkeypatch):
-    settings = ("trainer.max_epochs=2", "trainer.batch_size=4", "trainer.checkpoint_every=5", "trainer.log_every=1")
-    spoil(monkeypatch, [3, 6])
-    facts = run(tmp_path / "a", dataset, *settings)
-    assert facts["skipped_steps"] == [3, 6]
-    assert all(t.isfinite().all() for t in load_file(tmp_path / "a" / HEAD_FILE).values() if t.is_floating_point())
-    rows = read_jsonl(tmp_path / "a" / "metrics.jsonl")
-    told = [r["skipped_rows"] for r in rows if "skipped_rows" in r]
-    assert [len(rows) for rows in told] == [4, 4]
-    assert f"training: step 3 skipped, its gradient is not finite; rows {told[0]}" in capsys.readouterr().err
-
-
-def test_skipped_steps_outlive_a_kill(tmp_path, dataset, die_at, monkeypatch):
-    settings = ("trainer.max_epochs=2", "trainer.batch_size=4", "trainer.checkpoint_every=5")
-    spoil(monkeypatch, [3, 7])
-    whole = run(tmp_path / "whole", dataset, *settings)
-    die_at(7)
-    with pytest.raises(Killed):
-        run(tmp_path / "killed", dataset, *settings)
-    die_at(0)
-    assert run(tmp_path / "killed", dataset, *settings)["skipped_steps"] == whole["skipped_steps"] == [3, 7]
-    assert same(tmp_path / "whole", tmp_path / "killed")
-
-
-def test_training_gives_up_when_nothing_is_finite(tmp_path, dataset, monkeypatch):
-    spoil(monkeypatch, [*range(2, 100)])
-    with pytest.raises(LabError, match=r"last 10 steps, up to step 11, are not finite\. Lower optim"):
-        run(tmp_path / "a", dataset, "trainer.max_epochs=4", "trainer.batch_size=4")
-
-
-@pytest.mark.parametrize("when", ["a step", "the held-out pass"])
-def test_sigterm_leaves_a_checkpoint_and_asks_to_be_called_again(tmp_path, dataset, monkeypatch, when):
-    settings = ("trainer.max_epochs=4", "trainer.batch_size=4", "trainer.checkpoint_every=100")
-    whole = run(tmp_path / "whole", dataset, *settings)
-    build, calls = fit_module.Feed.batch, itertools.count(1)
-
-    def batch(self, indices):
-        held_out = set(indices) <= set(dataset.holdout.indices.tolist())
-        if held_out == (when == "the held-out pass") and next(calls) == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return build(self, indices)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(fit_module.Feed, "batch", batch)
-        with pytest.raises(Preempted, match=r"stopped at step .* with a checkpoint") as stopped:
-            run(tmp_path / "stopped", dataset, *settings)
-    assert stopped.value.exit_code == 75
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    step = int(re.search(r"at step (\d+)", str(stopped.value))[1])
-    assert newest(tmp_path / "stopped" / "checkpoints").endswith(f"step={step}.ckpt")
-    assert (2 <= step <= 3) == (when == "a step")
-    assert run(tmp_path / "stopped", dataset, *settings)["metrics"] == whole["metrics"]
-    assert same(tmp_path / "whole", tmp_path / "stopped")
-
-
-def test_sigterm_of_a_sweep_stops_its_point_after_the_step(tmp_path, dataset, monkeypatch):
-    """The handler that turns the signal into a KeyboardInterrupt has its turn once the checkpoint is there."""
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    build, calls = fit_module.Feed.batch, itertools.count(1)
-
-    def batch(self, indices):
-        if next(calls) == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return build(self, indices)
-
-    monkeypatch.setattr(fit_module.Feed, "batch", batch)
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            run(tmp_path / "a", dataset, "trainer.max_epochs=4", "trainer.batch_size=4")
-        assert signal.getsignal(signal.SIGTERM) is interrupt
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert newest(tmp_path / "a" / "checkpoints").endswith(("step=2.ckpt", "step=3.ckpt"))
 
 
 @pytest.fixture
@@ -370,6 +204,31 @@ def test_speed_waiting_and_gradients_are_logged(tmp_path, dataset):
         assert row["train/tokens_s"] > 0
         assert 0 <= row["train/data_wait"] < 1
         assert row["train/grad_norm"] > 0
+        assert row["train/tflop_s"] > 0
+        assert "train/mfu" not in row  # of a CPU no peak is known
+
+
+def test_the_size_of_each_aux_state_is_logged(tmp_path, dataset):
+    run(tmp_path / "a", dataset, "trainer.max_steps=2", "trainer.batch_size=18", "trainer.log_every=1")
+    row = read_jsonl(tmp_path / "a" / "metrics.jsonl")[0]
+    target = SmallTarget()
+    rows = [torch.from_numpy(r.input_ids.astype("int64")) for r in dataset.train]
+    aux = torch.cat([target.capture(ids[None]).aux[0] for ids in rows]).view(-1, 3, HIDDEN)
+    wanted = aux.square().mean((0, 2)).sqrt()
+    assert [row[f"train/aux_rms_{k}"] for k in range(3)] == pytest.approx(wanted.tolist(), rel=1e-5)
+
+
+def test_noise_is_drawn_anew_in_every_step_and_again_after_a_kill(tmp_path, dataset, die_at):
+    settings = ("trainer.max_epochs=2", "trainer.batch_size=4", "trainer.checkpoint_every=3", "trainer.noise=0.2")
+    run(tmp_path / "quiet", dataset, *settings[:-1])
+    run(tmp_path / "noisy", dataset, *settings)
+    assert not same(tmp_path / "quiet", tmp_path / "noisy")
+    die_at(5)
+    with pytest.raises(Killed):
+        run(tmp_path / "killed", dataset, *settings)
+    die_at(0)
+    run(tmp_path / "killed", dataset, *settings)
+    assert same(tmp_path / "noisy", tmp_path / "killed")
 
 
 def test_training_goes_on_from_a_head_with_its_map(tmp_path, dataset):

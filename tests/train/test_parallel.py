@@ -14,9 +14,9 @@ from eagle_lab.data.dataset import Dataset
 from eagle_lab.train.feed import Feed, Online, Share
 from eagle_lab.train.fit import HEAD_FILE
 from eagle_lab.train.module import step_rows
-from tests.train.conftest import SmallTarget, dataset_of
-from tests.train.test_fit import config_of, run, small_target  # noqa: F401
+from tests.train.conftest import SmallTarget, config_of, dataset_of, run
 
+pytestmark = pytest.mark.usefixtures("small_target")
 CPU = torch.device("cpu")
 
 

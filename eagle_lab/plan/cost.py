@@ -1,0 +1,103 @@
+"""Memory, disk and time of a training, before anything starts.
+
+Counted from sizes alone; `eagle-lab plan plan.measure=true` runs steps instead. Measured beside planned:
+docs/training.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eagle_lab.config.gpus import Gpu
+from eagle_lab.draft.cost import (
+    BF16,
+    FP32,
+    Document,
+    head_parameters,
+    kept_bytes,
+    state_bytes,
+    step_flops,
+)
+from eagle_lab.draft.shape import HeadShape
+
+OTHER = 0.5 * 2**30
+"""Bytes: libraries' work space."""
+OPTIMIZER_STATES = {"SGD": 0, "RMSprop": 1, "Adagrad": 1, "Adafactor": 0}
+"""Numbers that torch's optimisers keep per weight; two where nothing is said."""
+
+
+@dataclass(frozen=True)
+class TargetSize:
+    parameters: int
+    layer_parameters: int
+    """Of its decoder layers that a token passes, for multiply-adds."""
+    hidden_size: int
+    intermediate_size: int
+    vocab_size: int
+
+
+@dataclass(frozen=True)
+class Training:
+    """One GPU's part of it."""
+
+    shape: HeadShape
+    steps: int
+    """Unroll steps."""
+    documents: Sequence[Document]
+    """Of one batch."""
+    optimizer: str
+    """Class name."""
+    frozen_lm_head: bool
+    target: TargetSize | None
+    """None: not loaded, its states are stored."""
+
+    @property
+    def tokens(self) -> int:
+        return sum(d.tokens for d in self.documents)
+
+    @property
+    def rows(self) -> int:
+        return sum(d.rows for d in self.documents)
+
+
+def memory(t: Training) -> dict[str, float]:
+    """Bytes on the GPU at a step's peak, by what they hold."""
+    s = t.shape
+    head = head_parameters(s)
+    trained = head - (s.draft_vocab_size * s.hidden_size if t.frozen_lm_head else 0)
+    states = OPTIMIZER_STATES.get(t.optimizer, 2)
+    batch = state_bytes(s, t.tokens, t.rows)
+    return {
+        "target": BF16 * t.target.parameters if t.target else 0.0,
+        "target's embeddings and draft rows": BF16 * (s.vocab_size + s.draft_vocab_size) * s.hidden_size,
+        "head and its copy in bf16": (FP32 + BF16) * head,
+        "gradients": FP32 * trained,
+        "optimiser": FP32 * states * trained,
+        "batch, and the next one": 2 * batch + (_passing(t.target, t.tokens) if t.target else 0.0),
+        "kept for the backward": kept_bytes(s, t.steps, t.tokens, t.rows),
+        "other": OTHER,
+    }
+
+
+def _passing(target: TargetSize, tokens: int) -> float:
+    """What the target's own pass holds at once: an MLP's three states, some residual streams."""
+    return BF16 * tokens * (3 * target.intermediate_size + 4 * target.hidden_size)
+
+
+def features_bytes(shape: HeadShape, tokens: int, rows: int) -> float:
+    """Stored states: what a batch has, log-sum-exp and argmax with it."""
+    return state_bytes(shape, tokens, rows) + 8.0 * rows
+
+
+def step_seconds(t: Training, gpu: Gpu) -> float:
+    """A rough figure: products at the share of the peak that wide ones reach, everything else at the copy's speed.
+
+    Narrow products reach less: on an H200 4,096 wide ones 70 %, 576 wide ones 37 %.
+    """
+    flops = step_flops(t.shape, t.steps, t.documents, whole_teacher=t.target is not None)
+    moved = 4 * kept_bytes(t.shape, t.steps, t.tokens, t.rows)
+    if t.target:
+        flops += 2.0 * t.target.layer_parameters * t.tokens
+    width = t.shape.hidden_size
+    return flops / (gpu.tflop_s * 1e12 * 0.75 * width / (width + 500)) + moved / (gpu.gb_s * 1e9 * 0.7)

@@ -1,0 +1,132 @@
+"""A training in numbers: rows and steps, memory, disk and hours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from eagle_lab.config.gpus import GPUS, Gpu, gpu_named
+from eagle_lab.config.schema import Capture, Config, TargetFacts
+from eagle_lab.draft.cost import FP32, Document, head_parameters
+from eagle_lab.draft.shape import HeadShape
+from eagle_lab.plan.cost import TargetSize, Training, features_bytes, memory, step_seconds
+
+GIB = 2**30
+DENSE = ("Llama", "Mistral", "Qwen2For", "Qwen3For", "Gemma", "Phi3")
+"""Classes whose weights follow from the facts; a mixture of experts' do not."""
+CHECKPOINTS = 3
+"""On disk at once: the two newest, and the next while it is written."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What there is to train on."""
+
+    documents: Sequence[Document]
+    """Of the training rows; where no dataset is there, the most that the sources can give."""
+    tokens: int
+    rows: int
+    """Supervised positions; both of all rows, held out or not."""
+    steps: Sequence[Sequence[int]]
+    """Documents of every optimiser step, all epochs."""
+    known: str | None
+    """The dataset that was found."""
+
+    @property
+    def tokens_trained(self) -> int:
+        return sum(self.documents[i].tokens for step in self.steps for i in step)
+
+    @property
+    def largest(self) -> list[Document]:
+        """The documents of the step with the most tokens."""
+        step = max(self.steps, key=lambda step: sum(self.documents[i].tokens for i in step), default=[])
+        return [self.documents[i] for i in step]
+
+
+def target_size(facts: TargetFacts) -> TargetSize | None:
+    """By the facts; None for one whose weights do not follow from them."""
+    h, n, heads = facts.hidden_size, facts.num_hidden_layers, facts.num_attention_heads
+    wide = facts.intermediate_size
+    if not (facts.architecture or "").startswith(DENSE) or not (h and n and heads and wide and facts.vocab_size):
+        return None
+    kv = facts.num_key_value_heads or heads
+    layers = n * h * (2 * h + 2 * kv * (h // heads) + 3 * wide)
+    return TargetSize(layers + 2 * facts.vocab_size * h, layers, h, wide, facts.vocab_size)
+
+
+def planned(config: Config, facts: TargetFacts, shape: HeadShape, work: Work, here: str | None) -> dict[str, str]:
+    """Label -> text. here: the name of this machine's GPU."""
+    stored = config.trainer.capture is Capture.stored
+    size = target_size(facts)
+    share = max(1, config.trainer.devices * config.trainer.accumulate)
+    optimizer = config.optim.optimizer["_target_"].rsplit(".", 1)[-1]
+    training = Training(
+        shape=shape,
+        steps=config.loss.unroll_steps,
+        documents=work.largest[::share],
+        optimizer=optimizer,
+        frozen_lm_head=config.draft.freeze_lm_head,
+        target=None if stored else size,
+    )
+    states = features_bytes(shape, work.tokens, work.rows)
+    place = {
+        Capture.cached: f"{_gib(states)} of host memory",
+        Capture.stored: f"{_gib(states)} on disk",
+        Capture.online: f"none are kept (trainer.capture=stored would take {_gib(states)} on disk)",
+    }[config.trainer.capture]
+    known = work.known or f"none is made yet; at most {len(work.documents):,} rows of data.max_length"
+    found = {
+        "dataset": f"{known}: {work.tokens:,} tokens, {work.rows:,} supervised",
+        "training": f"{len(work.steps):,} steps, {work.tokens_trained:,} tokens",
+        "target's states": place,
+        "checkpoints": f"{_gib(CHECKPOINTS * 3 * FP32 * head_parameters(shape))} on disk",
+    }
+    name, gpu = _gpu(config.plan.gpu or here)
+    if gpu is None:
+        return found | {"memory, hours": _unknown(name)}
+    if not stored and size is None:
+        return found | {"memory, hours": f"not counted: the size of a {facts.architecture} does not follow from facts"}
+    parts = memory(training)
+    whole = sum(parts.values())
+    fits = "" if whole < gpu.gib * GIB else " DOES NOT FIT: lower trainer.batch_tokens or batch_size"
+    listed = ", ".join(f"{part} {value / GIB:.1f}" for part, value in parts.items() if value > 0.05 * GIB)
+    taken = hours(seconds(config, training, work, gpu))
+    return found | {
+        "GPU memory": f"{_gib(whole)} of {gpu.gib:.0f} on {name} at the largest step:{fits} {listed}",
+        "hours": f"about {taken} on {config.trainer.devices} x {name}, by sizes alone",
+    }
+
+
+def seconds(config: Config, training: Training, work: Work, gpu: Gpu) -> float:
+    """Of all steps: the largest one's time per token. States that are kept cost the target's pass once only."""
+    first, later = work.tokens_trained, 0
+    if config.trainer.capture is Capture.cached:
+        first = min(first, sum(d.tokens for d in work.documents))
+        later = work.tokens_trained - first
+    once, again = (step_seconds(t, gpu) for t in (training, replace(training, target=None)))
+    return (once * first + again * later) / max(1, training.tokens) / config.trainer.devices
+
+
+def hours(taken: float) -> str:
+    return f"{taken / 3600:.2f} h" if taken >= 360 else f"{taken / 60:.1f} min"
+
+
+def _gpu(name: str | None) -> tuple[str | None, Gpu | None]:
+    return name, gpu_named(name) if name else None
+
+
+def _unknown(name: str | None) -> str:
+    listed = ", ".join(GPUS)
+    return f"not counted: {name or 'no GPU here'}; plan.gpu= takes {listed}, and plan.measure=true measures"
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:,.1f} GiB"
+
+
+def at_most(config: Config) -> list[Document]:
+    """The training rows that the sources can give, each of full length; 2,000 where a source does not say."""
+    count = sum(source.count or 2000 for source in config.data.sources)
+    length = config.data.max_length
+    return [Document(length, length - 1)] * max(1, math.floor(count * (1 - config.data.holdout)))

@@ -1,0 +1,76 @@
+"""Memory and time of a training, beside what was measured on an H200 (docs/results)."""
+
+from __future__ import annotations
+
+import pytest
+
+from eagle_lab.config.gpus import gpu_named
+from eagle_lab.config.schema import Config
+from eagle_lab.draft.cost import Document
+from eagle_lab.draft.shape import head_shape
+from eagle_lab.plan.training import Work, at_most, planned, target_size
+from tests.plan.test_resolve import config_of
+
+ROWS = [Document(2048, 2047)] * 32
+
+
+def plan_of(config: Config, here: str | None = None, documents: list[Document] = ROWS) -> dict[str, str]:
+    shape = head_shape(config.draft, config.target.facts.__dict__, 3)
+    batch = config.trainer.batch_size
+    steps = [list(range(i, i + batch)) for i in range(0, len(documents), batch)] * config.trainer.max_epochs
+    tokens, rows = (sum(column) for column in zip(*documents, strict=True))
+    return planned(config, config.target.facts, shape, Work(documents, tokens, rows, steps, None), here)
+
+
+def test_a_target_s_size_follows_from_its_facts() -> None:
+    size = target_size(config_of("target=llama31_8b").target.facts)
+    assert size is not None
+    assert size.parameters == pytest.approx(8.03e9, rel=0.001)
+
+
+def test_a_mixture_of_experts_is_not_counted() -> None:
+    config = config_of("target=kimi_k2")
+    assert target_size(config.target.facts) is None
+    assert "does not follow" in plan_of(config, "NVIDIA H200")["memory, hours"]
+
+
+def test_stored_states_need_no_target() -> None:
+    stored = plan_of(config_of("target=llama31_8b", "trainer.capture=stored", "plan.gpu=h100"))
+    online = plan_of(config_of("target=llama31_8b", "trainer.capture=online", "plan.gpu=h100"))
+    assert "target 15.0" in online["GPU memory"]
+    assert "target 1" not in stored["GPU memory"]
+    # 3 aux states and the last one: 4 x 4096 x 2 bytes per token
+    assert stored["target's states"].startswith("2.0 GiB on disk")
+
+
+def test_what_does_not_fit_is_said() -> None:
+    config = config_of("target=llama31_8b", "trainer.batch_size=32", "plan.gpu=rtx 4090")
+    assert "DOES NOT FIT" in plan_of(config)["GPU memory"]
+
+
+def test_without_a_gpu_nothing_is_made_up() -> None:
+    assert "no GPU here" in plan_of(config_of("target=llama31_8b"))["memory, hours"]
+    assert "Some Chip" in plan_of(config_of("target=llama31_8b"), "Some Chip")["memory, hours"]
+
+
+def test_kept_states_save_the_later_epochs_the_target_s_pass() -> None:
+    def hours(*more: str) -> float:
+        said = plan_of(config_of("target=llama31_8b", "plan.gpu=l4", "trainer.max_epochs=400", *more))["hours"]
+        return float(said.split()[1]) * (60 if said.split()[2] == "h" else 1)
+
+    assert hours("trainer.capture=stored") < hours("trainer.capture=cached") < hours("trainer.capture=online")
+    assert hours("trainer.devices=2") == pytest.approx(hours() / 2, rel=0.1)
+
+
+def test_sources_say_how_many_rows_at_most() -> None:
+    config = config_of("data.max_length=100", "data.holdout=0.5")
+    assert at_most(config) == [Document(100, 99)] * 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "known"), [("NVIDIA H100 80GB HBM3", 989), ("NVIDIA A100-SXM4-40GB", 312), ("NVIDIA L4", 121)]
+)
+def test_gpus_by_the_driver_s_name(name: str, known: float) -> None:
+    gpu = gpu_named(name)
+    assert gpu is not None
+    assert gpu.tflop_s == known
