@@ -72,7 +72,7 @@ class _Times(torch.autograd.Function):
         cast, *kept = ctx.saved_tensors
         g = grads[0].contiguous()
         if ctx.needs_input_grad[1]:
-            x = ctx.again(*kept) if ctx.again else kept[0]
+            x = (ctx.again(*kept) if ctx.again else kept[0]).to(g.dtype)
             buffer, first = ctx.buffer, ctx.buffer.gradient is None
             if first:
                 buffer.gradient = torch.empty(cast.shape, dtype=ctx.dtype, device=cast.device)
