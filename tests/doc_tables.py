@@ -18,7 +18,7 @@ COLUMNS = (
     *("spec", "accept length (95% interval)", "accepted at draft position 1, 2, 3, 4"),
     *("tok/s", "speed-up", "breaks even at"),
 )
-OP_COLUMNS = ("tokens", "supervised", "who", "ms (p20 to p80)", "GiB", "TFLOP/s")
+OP_COLUMNS = ("tokens", "supervised", "who", "ms (p20 to p80)", "GiB", "TFLOP/s", "of a copy's speed", "commit")
 
 
 def renewed(page: str) -> str:
@@ -48,9 +48,13 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _op_line(row: dict[str, Any]) -> str:
-    times = f"{row['ms']:.2f} ({row['ms_p20']:.2f} to {row['ms_p80']:.2f})"
+    digits = 2 if row["ms"] >= 1 else 3
+    times = f"{row['ms']:.{digits}f} ({row['ms_p20']:.{digits}f} to {row['ms_p80']:.{digits}f})"
     speed = f"{row['tflop_s']:.0f}" if row.get("tflop_s") else ""
-    cells = (f"{row['tokens']:,}", f"{row['supervised']:.0%}", row["provider"], times, f"{row['peak_gib']:.2f}", speed)
+    copied = f"{row['of_copy']:.0%}" if row.get("of_copy") else ""
+    commit = (row.get("tree") or row.get("commit") or "").split("/")[-1]
+    share, size = f"{row['supervised']:.0%}", f"{row['peak_gib']:.2f}"
+    cells = (f"{row['tokens']:,}", share, row["provider"], times, size, speed, copied, commit)
     return f"| {' | '.join(cells)} |"
 
 

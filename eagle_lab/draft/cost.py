@@ -67,13 +67,12 @@ def state_bytes(s: HeadShape, tokens: int, rows: int) -> float:
 
 
 def kept_bytes(s: HeadShape, steps: int, tokens: int, rows: int) -> float:
-    """What the forward pass keeps for the backward, and the backward's own at its start; the batch aside."""
+    """What the forward pass keeps for the backward, the batch aside: at its end a step's memory is at its peak."""
     h, queries, keys = s.hidden_size, s.num_attention_heads * s.head_dim, s.num_key_value_heads * s.head_dim
     first = tokens * (4 * h + 2 * keys)  # fc's output, embeddings, their norms; keys and values
     # embedding, its norms (2H), attended sum, its norm, output, its norm, that one's gradient
     per_step = 8 * h + 2 * queries + 2 * s.intermediate_size
     # each step stacks the keys and values of all earlier ones
     stacks = 2 * keys * (steps + steps * (steps - 1) / 2)
-    backward = 3 * s.intermediate_size + 4 * h + 2 * queries + 2 * keys * steps
     logits = rows * s.draft_vocab_size
-    return BF16 * (first + rows * (steps * per_step + stacks + backward) + logits) + LOGITS_CHUNK
+    return BF16 * (first + rows * (steps * per_step + stacks) + logits) + LOGITS_CHUNK

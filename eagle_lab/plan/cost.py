@@ -64,15 +64,17 @@ class Training:
 def memory(t: Training) -> dict[str, float]:
     """Bytes on the GPU at a step's peak, by what they hold."""
     s = t.shape
-    head = head_parameters(s)
-    trained = head - (s.draft_vocab_size * s.hidden_size if t.frozen_lm_head else 0)
+    head, lm_head = head_parameters(s), s.draft_vocab_size * s.hidden_size
+    trained = head - (lm_head if t.frozen_lm_head else 0)
+    # the last step's are still there when the loss makes lm_head's anew
+    gradients = trained + (0 if t.frozen_lm_head else lm_head)
     states = OPTIMIZER_STATES.get(t.optimizer, 2)
     batch = state_bytes(s, t.tokens, t.rows)
     return {
         "target": BF16 * t.target.parameters if t.target else 0.0,
         "target's embeddings and draft rows": BF16 * (s.vocab_size + s.draft_vocab_size) * s.hidden_size,
         "head and its copy in bf16": (FP32 + BF16) * head,
-        "gradients": FP32 * trained,
+        "gradients": FP32 * gradients,
         "optimiser": FP32 * states * trained,
         "batch, and the next one": 2 * batch + (_passing(t.target, t.tokens) if t.target else 0.0),
         "kept for the backward": kept_bytes(s, t.steps, t.tokens, t.rows),

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -55,6 +56,9 @@ def killed_equals_unkilled(lab: Lab, kills: int, name: str, *arguments: str) -> 
     watch.join()
     assert child.returncode == 0, text
     took = time.monotonic() - began
+    # text that the target samples is not the same twice: both train on the same prompts
+    if (prompts := lab.folder / "whole/prompts").exists():
+        shutil.copytree(prompts, lab.folder / "killed/prompts")
     for moment in sorted(random.Random(7).uniform(0.1, 0.5) for _ in range(kills)):
         kill_at(lab, moment * took, *arguments, f"name={name}", "paths.outputs=killed")
     code, text = lab.run(*arguments, f"name={name}", "paths.outputs=killed", timeout=2400)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from eagle_lab.config.gpus import gpu_named
 from eagle_lab.config.schema import Config
-from eagle_lab.draft.cost import Document
+from eagle_lab.draft.cost import Document, kept_bytes, state_bytes
 from eagle_lab.draft.shape import head_shape
-from eagle_lab.plan.training import Work, at_most, planned, target_size
+from eagle_lab.plan.training import GIB, Work, at_most, planned, target_size
 from tests.plan.test_resolve import config_of
 
 ROWS = [Document(2048, 2047)] * 32
@@ -55,7 +59,7 @@ def test_without_a_gpu_nothing_is_made_up() -> None:
 
 def test_kept_states_save_the_later_epochs_the_target_s_pass() -> None:
     def hours(*more: str) -> float:
-        said = plan_of(config_of("target=llama31_8b", "plan.gpu=l4", "trainer.max_epochs=400", *more))["hours"]
+        said = plan_of(config_of("target=llama31_8b", "plan.gpu=l4", "trainer.max_epochs=20", *more))["hours"]
         return float(said.split()[1]) * (60 if said.split()[2] == "h" else 1)
 
     assert hours("trainer.capture=stored") < hours("trainer.capture=cached") < hours("trainer.capture=online")
@@ -65,6 +69,33 @@ def test_kept_states_save_the_later_epochs_the_target_s_pass() -> None:
 def test_sources_say_how_many_rows_at_most() -> None:
     config = config_of("data.max_length=100", "data.holdout=0.5")
     assert at_most(config) == [Document(100, 99)] * 1000
+
+
+def test_kept_bytes_are_those_measured_on_an_h200() -> None:
+    """Beyond what does not grow with the batch: rows of a SmolLM2 training; the whole step of a Llama-3.1-8B head."""
+    smollm2 = config_of("target=smollm2_135m", "draft.vocab_size=16384")
+    shape = head_shape(smollm2.draft, smollm2.target.facts.__dict__, 3)
+    rows = [row for row in results("ops_h200.jsonl") if row["what"] == "training" and row["supervised"] == 1]
+    large, small = (next(row for row in rows if row["batch"] == n) for n in (32, 16))
+    tokens = 2048 * 16
+    found = kept_bytes(shape, 7, 2 * tokens, 2 * tokens) - kept_bytes(shape, 7, tokens, tokens)
+    found += state_bytes(shape, tokens, tokens)
+    assert found / GIB == pytest.approx(large["peak_gib"] - small["peak_gib"], rel=0.1)
+
+    llama = config_of("target=llama31_8b", "draft.vocab_size=32000")
+    shape = head_shape(llama.draft, llama.target.facts.__dict__, 3)
+    (step,) = (
+        row
+        for row in results("ops_h200.jsonl")
+        if (row.get("op"), row.get("provider"), row["tokens"], row["supervised"]) == ("step", "eagle_lab", 4096, 1)
+    )
+    lm_head = 2 * 32000 * 4096  # its gradient, in bf16 there, is made in the forward pass
+    assert kept_bytes(shape, 7, 4096, 4095) + lm_head == pytest.approx(step["peak_gib"] * GIB, rel=0.1)
+
+
+def results(file: str) -> list[dict[str, Any]]:
+    lines = (Path(__file__).resolve().parents[2] / "docs/results" / file).read_text().splitlines()
+    return [json.loads(line) for line in lines]
 
 
 @pytest.mark.parametrize(
