@@ -26,6 +26,7 @@ def run(config: Config, out: Path) -> int:
 
 def measured(config: Config, out: Path, track: Tracker) -> list[dict[str, Any]]:
     """Writes out/rows.jsonl and returns them: the baseline's row and, with speculation, the point's."""
+    from eagle_lab.cli.doctor import stop_at_failures
     from eagle_lab.cli.expectation import add_expectations
     from eagle_lab.cli.stages import head_stage, load_prompts, locate_target, outputs
     from eagle_lab.evaluate.bench import bench_point
@@ -46,11 +47,14 @@ def measured(config: Config, out: Path, track: Tracker) -> list[dict[str, Any]]:
         head = head_stage(config, track)
         subject = Subject(target.name, target.digest, str(head.path), head.digest, head.aux_layers or None)
         launch = replace(launch, head=head.path)
+        stop_at_failures(config, target, head.path, None)
         width = aux_width(head.path, target.hidden_size)
     out.mkdir(parents=True, exist_ok=True)
     with sharing():
         rows = bench_point(launch, subject, prompts, outputs(config), width)
         add_expectations(config, target, head, rows)
+    if config.doctor.ignore:
+        rows = [{**row, "ignored_checks": config.doctor.ignore} for row in rows]
     write_rows(out / "rows.jsonl", rows)
     track.link(evaluation={row["spec"]: row["fingerprint"] for row in rows})
     track.summary(row_summary(rows))

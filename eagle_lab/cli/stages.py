@@ -114,9 +114,11 @@ def features_stage(config: Config, target: LocatedTarget, dataset: Dataset) -> S
 
 def train_stage(config: Config, track: Tracker = NOWHERE) -> Stage:
     """The trained head's directory: manifest, head.safetensors, metrics.jsonl, checkpoints."""
+    from eagle_lab.cli.doctor import stop_at_failures
     from eagle_lab.train.fit import train_head
 
     target, built, dataset = dataset_stage(config)
+    stop_at_failures(config, target, None, dataset)
     first = first_head(config, target)
     stored = features_stage(config, target, dataset) if config.trainer.capture is Capture.stored else None
     trainer = {k: v for k, v in plain(config.trainer).items() if k not in WATCHING}

@@ -58,6 +58,13 @@ def resolve(aux: Aux, num_hidden_layers: int) -> list[int]:
     return ids
 
 
+def captured_by_sglang(ids: list[int], architecture: str) -> list[int]:
+    """The canonical layers that SGLang captures for these ids of `eagle_config`."""
+    if architecture in ADDS_ONE_ONLY_AFTER_1 and ids[0] != 1:
+        return list(ids)
+    return [k + 1 for k in ids]
+
+
 def sglang_ids(canonical: list[int], architecture: str) -> list[int]:
     """Ids to write into `eagle_config` so that SGLang captures the canonical streams of this target class.
 

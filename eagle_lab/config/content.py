@@ -11,7 +11,7 @@ from eagle_lab.config.provenance import versions
 # they name or place a run and change none of its numbers
 NOT_CONTENT = (
     *("name", "track", "paths", "hydra", "stay", "results"),
-    *("jobs", "dry_run", "replan", "remove", "bench_ops", "plan"),
+    *("jobs", "dry_run", "replan", "remove", "bench_ops", "plan", "doctor"),
 )
 
 SERVER_NOT_CONTENT = ("host", "port", "start_timeout_s", "request_timeout_s", "stall_timeout_s")

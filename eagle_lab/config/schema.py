@@ -14,7 +14,17 @@ from omegaconf import MISSING
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.paths import expanded
-from eagle_lab.config.schema_serving import Server, ServerKind, Spec, SpecKind, Suite, Track, TrackKind, TrackMode
+from eagle_lab.config.schema_serving import (
+    Doctor,
+    Server,
+    ServerKind,
+    Spec,
+    SpecKind,
+    Suite,
+    Track,
+    TrackKind,
+    TrackMode,
+)
 from eagle_lab.config.schema_training import (
     Answers,
     BenchOps,
@@ -46,6 +56,7 @@ __all__ = [
     "Capture",
     "Config",
     "Data",
+    "Doctor",
     "Draft",
     "DraftInit",
     "Keep",
@@ -181,6 +192,7 @@ class Config:
     ops: Ops = field(default_factory=Ops)
     bench_ops: BenchOps = field(default_factory=BenchOps)
     plan: Plan = field(default_factory=Plan)
+    doctor: Doctor = field(default_factory=Doctor)
     spec: Spec = field(default_factory=Spec)
     server: Server = field(default_factory=Server)
     suite: Suite = field(default_factory=Suite)

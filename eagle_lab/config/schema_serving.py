@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from dataclasses import field as default
 from enum import Enum
 from urllib.parse import urlsplit
 
@@ -123,6 +124,16 @@ def check_url(url: str) -> None:
         legal = False
     if not legal or parts.query or parts.fragment:
         raise LabError(f"server.url={url}: http://host:port or https://host:port is wanted.")
+
+
+@dataclass
+class Doctor:
+    """What doctor, and the checks before train and bench, do with what they find."""
+
+    ignore: list[str] = default(default_factory=list)
+    """Checks by name that may fail; rows name them."""
+    json: bool = False
+    """doctor: one JSON list instead of a table."""
 
 
 @dataclass

@@ -53,12 +53,12 @@ def load(directory: Path) -> dict[str, Tensor]:
     """Every tensor of a head, by our names as SGLang maps them; data is read from disk when it is used."""
     tensors: dict[str, Tensor] = {}
     for file in weight_files(directory):
-        read = read_tensors(file, AGAIN) if file.suffix == ".safetensors" else _unpickled(file)
+        read = read_tensors(file, AGAIN) if file.suffix == ".safetensors" else unpickled(file)
         tensors |= {name.removeprefix("model.").replace("layers.0.", "midlayer."): t for name, t in read.items()}
     return tensors
 
 
-def _unpickled(file: Path) -> dict[str, Any]:
+def unpickled(file: Path) -> dict[str, Any]:
     try:
         found = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
     except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as e:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,12 +13,14 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
+from eagle_lab.cli.doctor import SERVED
 from eagle_lab.config.schema import Spec, SpecKind
+from eagle_lab.doctor import registry
 from eagle_lab.serve.launch import Launch
 from tests.fake_sglang import fake_sglang, info_of
 from tests.known_acceptance import CPU, known_pair
 
-CHECKS = ("files", "tensors", "made for this target", "served as EAGLE-3", "training equals serving")
+CHECKS = [*(c.NAME for c in registry.CHECKS), *SERVED]
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +29,13 @@ def known(tmp_path_factory) -> Launch:
     return Launch(target.path, replace(CPU, context_length=1024), Spec(SpecKind.chain, num_draft_tokens=4), head)
 
 
-def doctor(launch: Launch, head: Path, url: str, folder: Path) -> tuple[int, dict[str, list[str]], str]:
+def doctor(launch: Launch, head: Path, url: str, folder: Path, *more: str) -> tuple[int, dict[str, list[str]], str]:
     """(exit code, check -> [verdict, found], all that was said)."""
     words = [
         *("doctor", f"head={head}", f"target.path={launch.target}", "target=hf", "target.name=known"),
         *("server=url", f"server.url={url}", "server.dtype=float32", "server.context_length=1024"),
         *("spec=chain", "spec.num_draft_tokens=4", "suite.max_new_tokens=24", "suite.limit=3", "track=none"),
-        *(f"paths.outputs={folder}/outputs", f"paths.cache={folder}/cache"),
+        *(f"paths.outputs={folder}/outputs", f"paths.cache={folder}/cache", *more),
     ]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "COLUMNS": "1000"}
     done = subprocess.run(
@@ -45,11 +48,15 @@ def doctor(launch: Launch, head: Path, url: str, folder: Path) -> tuple[int, dic
 def test_a_good_head(known, tmp_path):
     with fake_sglang(info_of(known)) as url:
         code, table, text = doctor(known, known.head, url, tmp_path)
-    assert list(table) == list(CHECKS), text
-    assert {name: verdict for name, (verdict, _) in table.items()} == dict.fromkeys(CHECKS, "ok"), text
+    assert list(table) == CHECKS, text
+    assert {v for v, *_ in table.values()} <= {"ok", "warn", "skipped"}, text
+    assert [name for name, (v, *_) in table.items() if v == "skipped"] == ["loss mask", "cut answers", *NO_DATA], text
     assert table["served as EAGLE-3"][1] == "EAGLE3, aux states 192 wide"
     assert table["training equals serving"][1].startswith("3 of 3 requests equal")
     assert code == 0
+
+
+NO_DATA = ("amount of data", "coverage")
 
 
 def test_a_broken_head_starts_nothing(known, tmp_path):
@@ -58,16 +65,36 @@ def test_a_broken_head_starts_nothing(known, tmp_path):
     del weights["fc.weight"]
     save_file(weights, head / "model.safetensors")
     code, table, text = doctor(known, head, "http://127.0.0.1:1", tmp_path)
-    assert [v for v, _ in table.values()] == ["FAIL", "FAIL", "ok", "skipped", "skipped"], text
-    assert "no fc.weight: SGLang would serve noise" in table["files"][1]
+    assert [name for name, (v, *_) in table.items() if v == "FAIL"] == ["tensors", "aux width"], text
+    assert table["tensors"][1:3] == ["no fc.weight", "a value for every parameter"]
+    assert "1. tensors: no fc.weight; wanted: a value for every parameter. Export it again" in text
+    assert table["served as EAGLE-3"][0] == "skipped"
     assert code == 1
+    code, _, text = doctor(known, head, "http://127.0.0.1:1", tmp_path, "doctor.ignore=[tensors,aux width]")
+    assert code == 0, text
+    code, _, text = doctor(known, head, "http://127.0.0.1:1", tmp_path, "doctor.ignore=[nosuch]")
+    assert code == 2
+    assert "no check is called nosuch" in text
+
+
+def test_files_that_are_none(known, tmp_path):
+    head = shutil.copytree(known.head, tmp_path / "head")
     (head / "model.safetensors").write_bytes(b"torn")
     (head / "config.json").write_text("[]")
     code, table, text = doctor(known, head, "http://127.0.0.1:1", tmp_path)
-    assert [v for v, _ in table.values()] == ["FAIL", "FAIL", "FAIL", "skipped", "skipped"], text
+    assert table["files"][0] == "FAIL", text
     assert "a JSON object is wanted" in table["made for this target"][1]
     assert code == 1
     assert "Traceback" not in text
+
+
+def test_for_machines(known, tmp_path):
+    code, _, text = doctor(known, known.head, "http://127.0.0.1:1", tmp_path, "doctor.json=true")
+    found = json.loads(next(line for line in text.splitlines() if line.startswith("[")))
+    assert [row["check"] for row in found] == CHECKS
+    assert all(set(row) == {"check", "verdict", "found", "wanted", "fix"} for row in found)
+    assert [row["check"] for row in found if row["verdict"] == "fail"] == list(SERVED), "nobody answers at port 1"
+    assert code == 1
 
 
 def test_a_head_made_elsewhere_and_a_server_that_is_another(known, tmp_path):
@@ -75,7 +102,7 @@ def test_a_head_made_elsewhere_and_a_server_that_is_another(known, tmp_path):
     (head / "export.json").unlink()
     with fake_sglang(info_of(replace(known, spec=Spec(SpecKind.chain, num_draft_tokens=3), head=head))) as url:
         code, table, text = doctor(known, head, url, tmp_path)
-    assert [v for v, _ in table.values()] == ["ok", "skipped", "ok", "FAIL", "skipped"], text
-    assert "made elsewhere" in table["tensors"][1]
+    assert [name for name, (v, *_) in table.items() if v == "FAIL"] == ["served as EAGLE-3"], text
     assert "speculative_num_draft_tokens=3" in table["served as EAGLE-3"][1]
+    assert "made elsewhere" in table["training equals serving"][1]
     assert code == 1

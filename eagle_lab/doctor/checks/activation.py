@@ -1,0 +1,19 @@
+"""Is the MLP's activation the one that was trained?"""
+
+from __future__ import annotations
+
+from eagle_lab.doctor.finding import Finding, fail, ok
+from eagle_lab.doctor.subject import Subject
+
+NAME = "activation"
+CATCHES = "hidden_act other than silu: SGLang's Llama MLP refuses it at start."
+REPORTS = ("speculators#796",)
+NEEDS = ("head",)
+LEADS_TO = ()
+
+
+def look(s: Subject) -> Finding:
+    found = s.field("hidden_act")
+    if found not in (None, "silu"):
+        return fail(str(found), "silu", "SGLang's class runs silu only")
+    return ok("silu")

@@ -1,0 +1,50 @@
+"""Which layers' states will SGLang capture, and are they the ones it was trained on?"""
+
+from __future__ import annotations
+
+from eagle_lab.config.aux_layers import ADDS_ONE_ONLY_AFTER_1, captured_by_sglang
+from eagle_lab.doctor.finding import Finding, fail, ok, warn
+from eagle_lab.doctor.subject import Subject
+
+NAME = "aux layers"
+CATCHES = (
+    "Layer ids that are missing (SGLang then guesses), in the input convention where SGLang wants outputs (off by"
+    " one), out of range, the same twice, a single one, not ascending, or others than those of the training."
+)
+REPORTS = ("vllm#50170", "vllm#43671", "sglang PR#25454", "tokenspeed PR#526", "EAGLE#261")
+NEEDS = ("head", "target")
+LEADS_TO = ("aux width",)
+
+
+def look(s: Subject) -> Finding:
+    head, target = s.given, s.its_target
+    n, trained = target.num_hidden_layers, head.export.get("aux_layers")
+    ids = head.layer_ids
+    if head.config.get("eagle_config") is not None and not isinstance(head.config["eagle_config"], dict):
+        return fail("eagle_config is no table", "a table with the ids", "SGLang swallows the error and guesses")
+    outer = head.config.get("eagle_aux_hidden_state_layer_ids")
+    if not ids and outer:
+        return fail(
+            f"ids {outer} beside eagle_config", "within it", "SGLang does not read them there: move them, less one each"
+        )
+    if not ids:
+        guess = [2, n // 2, n - 3]
+        if trained and trained != guess:
+            return fail(f"no ids; SGLang captures {guess}", f"{trained}, as trained", "write them into eagle_config")
+        return warn(f"no ids; SGLang captures {guess}", "ids written out", "write them: engines guess differently")
+    captured = captured_by_sglang(ids, target.architecture)
+    if len(ids) < 2:
+        return fail(f"{ids}", "at least two", "with a single state SGLang skips fc without a word")
+    if len(set(ids)) < len(ids):
+        return fail(f"{ids}", "each once", "SGLang captures a layer once, and fc gets too few states")
+    if ids != sorted(ids):
+        return fail(f"{ids}", "ascending", "SGLang concatenates them in the order of the layers")
+    if captured[0] < 1 or captured[-1] > n - 1:
+        return fail(f"{ids} stand for {captured}", f"states 1 to {n - 1} of {n} layers", "the last is never captured")
+    if trained and captured != trained:
+        said = f"{ids}: SGLang captures {captured}"
+        off = " (off by one)" if {a - b for a, b in zip(captured, trained, strict=False)} <= {1, -1} else ""
+        return fail(said + off, f"{trained}, as trained", f"write {[k - 1 for k in trained]} into eagle_config")
+    if not trained and target.architecture not in ADDS_ONE_ONLY_AFTER_1 and captured == [3, n // 2 + 1, n - 2]:
+        return warn(f"{ids}: SGLang captures {captured}", f"{[2, n // 2, n - 3]} as a rule", "look like inputs' ids")
+    return ok(f"{ids}: the states that enter layers {captured}" + (", as trained" if trained else ""))

@@ -1,0 +1,31 @@
+"""Does fc take as many aux states as will be captured?"""
+
+from __future__ import annotations
+
+from eagle_lab.doctor.finding import Finding, fail, ok
+from eagle_lab.doctor.subject import Subject
+
+NAME = "aux width"
+CATCHES = (
+    "fc for another number of aux states than config.json makes SGLang capture (it counts num_aux_hidden_states, "
+    "then the ids, then three), or for a target of another width."
+)
+REPORTS = ("sglang PR#14920", "sglang#24663")
+NEEDS = ("head",)
+LEADS_TO = ("values",)
+
+
+def look(s: Subject) -> Finding:
+    head, c = s.given, s.given.config
+    ids, stated = head.layer_ids, c.get("num_aux_hidden_states")
+    counted = stated if isinstance(stated, int) else len(ids) if ids else 3
+    width = c.get("target_hidden_size") or c.get("hidden_size") or 0
+    if ids and len(ids) != counted:
+        return fail(f"{len(ids)} layer ids, num_aux_hidden_states={stated}", "as many", "correct config.json")
+    if "fc.weight" not in head.headers:
+        return fail("no fc.weight", f"[{c.get('hidden_size')}, {counted * width}]", "export it again")
+    found = head.headers["fc.weight"].shape
+    if found != (c.get("hidden_size"), counted * width):
+        wanted = f"[{c.get('hidden_size')}, {counted * width}] for {counted} states of {width}"
+        return fail(f"fc.weight is {list(found)}", wanted, "write the ids that it was trained on into eagle_config")
+    return ok(f"{found[1]:,} = {counted} x {width:,}")

@@ -1,0 +1,30 @@
+"""Is the draft vocabulary's size stated, and possible?"""
+
+from __future__ import annotations
+
+from eagle_lab.doctor.finding import Finding, fail, ok, warn
+from eagle_lab.doctor.subject import Subject
+
+NAME = "draft vocabulary"
+CATCHES = (
+    "draft_vocab_size left out (SGLang's class stops), larger than the vocabulary, or null (SGLang then takes the"
+    " target's lm_head instead of the trained one)."
+)
+REPORTS = ("EAGLE#222", "SpecForge PR#602")
+NEEDS = ("head",)
+LEADS_TO = ("shapes", "vocabulary map", "tensors")
+
+
+def look(s: Subject) -> Finding:
+    c = s.given.config
+    whole = c.get("vocab_size")
+    if "draft_vocab_size" not in c:
+        return fail("no draft_vocab_size", "a whole number", "write the number of rows of lm_head")
+    size = c["draft_vocab_size"]
+    if size is None:
+        if "lm_head.weight" in s.given.headers:
+            return fail("null, and lm_head is there", "its number of rows", "write it: SGLang drops the lm_head")
+        return warn("null", "a whole number", "SGLang drafts with the target's lm_head; make sure training did")
+    if not isinstance(size, int) or not isinstance(whole, int) or not 0 < size <= whole:
+        return fail(f"{size} of vocab_size={whole}", "at most vocab_size", "correct config.json")
+    return ok(f"{size:,} of {whole:,}")

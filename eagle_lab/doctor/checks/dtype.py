@@ -1,0 +1,25 @@
+"""In which type will the head be served?"""
+
+from __future__ import annotations
+
+from eagle_lab.doctor.finding import Finding, fail, ok, warn
+from eagle_lab.doctor.subject import Subject
+
+NAME = "dtype"
+CATCHES = "No dtype (float16 is taken), float16 for a target served in bfloat16, integers where weights should be."
+REPORTS = ("SpecForge#104", "SpecForge#577")
+NEEDS = ("head",)
+LEADS_TO = ("values",)
+
+
+def look(s: Subject) -> Finding:
+    c = s.given.config
+    found = c.get("dtype") or c.get("torch_dtype")
+    strange = [n for n, h in s.given.headers.items() if h.dtype.startswith(("I", "U")) and n not in ("d2t", "t2d")]
+    if strange:
+        return fail(f"{strange[0]} is {s.given.headers[strange[0]].dtype}", "floating point", "export it unquantised")
+    if found is None:
+        return warn("not said: float16 is taken", s.config.server.dtype, "write dtype into config.json")
+    if found == "float16" and s.config.server.dtype != "float16":
+        return warn("float16", s.config.server.dtype, "deep aux states may overflow in float16")
+    return ok(str(found))

@@ -1,0 +1,29 @@
+"""Are the weights numbers, and were they trained?"""
+
+from __future__ import annotations
+
+from eagle_lab.doctor.finding import Finding, fail, ok
+from eagle_lab.doctor.subject import Subject
+
+NAME = "values"
+CATCHES = "NaN or Inf, tensors that are all zero or all equal, an lm_head row of zeros."
+REPORTS = ("SpecForge#104", "SpecForge#577", "EAGLE#222")
+NEEDS = ("head",)
+LEADS_TO = ()
+
+VITAL = ("fc.weight", "lm_head.weight")
+"""At zero they draft nothing; a layer at zero hands its input on."""
+SKIPPED = ("d2t", "t2d", "embed_tokens.weight")
+
+
+def look(s: Subject) -> Finding:
+    names = [n for n in s.given.headers if n not in SKIPPED]
+    for name in names:
+        t = s.given.sample(name).float()
+        if not bool(t.isfinite().all()):
+            return fail(f"NaN or Inf in {name}", "finite weights", "take an earlier checkpoint, lower the rate")
+        if name in VITAL and bool((t == t.flatten()[0]).all()):
+            return fail(f"{name} is {float(t.flatten()[0]):g} everywhere", "trained weights", "export a trained head")
+        if name == "lm_head.weight" and bool((t == 0).all(-1).any()):
+            return fail("rows of lm_head are zero", "trained rows", "the map names tokens that were never trained")
+    return ok(f"{len(names)} tensors, finite, not constant (beginning, middle and end of each)")

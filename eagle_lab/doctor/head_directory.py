@@ -1,0 +1,117 @@
+"""A head's directory as any trainer leaves it, read as far as a check asks: config, tensors' headers, slices."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from eagle_lab.config.errors import LabError
+from eagle_lab.config.model_config import read_config, read_export
+from eagle_lab.export.head_files import AGAIN, unpickled, weight_files
+
+RENAMED = (
+    ("midlayer", "layers.0"),
+    ("aux_norm_low", "fc_norm.0"),
+    ("aux_norm_mid", "fc_norm.1"),
+    ("aux_norm_high", "fc_norm.2"),
+)
+"""sglang 0.5.20, srt/models/llama_eagle3.py: older names that it still takes."""
+
+
+class Header(NamedTuple):
+    shape: tuple[int, ...]
+    dtype: str
+    """As safetensors writes it: F32, BF16, I64, BOOL."""
+    file: Path
+    name: str
+    """In the file."""
+
+
+class HeadDirectory:
+    """Tensors go by the names that SGLang gives them, without `model.`: layers.0.mlp.up_proj.weight, fc.weight, d2t."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        return read_config(self.path)
+
+    @cached_property
+    def export(self) -> dict[str, Any]:
+        """What our exporter wrote beside it; empty for a head made elsewhere."""
+        return read_export(self.path)
+
+    @property
+    def architecture(self) -> str:
+        found = self.config.get("architectures") or ["none"]
+        return str(found[0] if isinstance(found, list) else found)
+
+    @property
+    def layer_ids(self) -> list[int] | None:
+        """eagle_aux_hidden_state_layer_ids where SGLang looks for them."""
+        inner = self.config.get("eagle_config")
+        ids = inner.get("eagle_aux_hidden_state_layer_ids") if isinstance(inner, dict) else None
+        return ids if isinstance(ids, list) else None
+
+    @property
+    def aux_norms(self) -> bool:
+        """Whether SGLang norms each aux state before fc."""
+        return bool(self.config.get("fc_norm") or self.config.get("use_aux_norm"))
+
+    @property
+    def norm_before_fc(self) -> bool:
+        inner = self.config.get("eagle_config")
+        stated = self.config.get("norm_before_fc", False)
+        return bool(inner.get("norm_before_fc", stated) if isinstance(inner, dict) else stated)
+
+    @cached_property
+    def headers(self) -> dict[str, Header]:
+        """Of every tensor; no data is read from a safetensors file."""
+        found: dict[str, Header] = {}
+        for file in weight_files(self.path):
+            if file.suffix != ".safetensors":
+                for name, tensor in unpickled(file).items():
+                    found[_known(name)] = Header(tuple(tensor.shape), str(tensor.dtype), file, name)
+                continue
+            try:
+                with safe_open(file, "pt") as part:
+                    for name in part.keys():  # noqa: SIM118
+                        view = part.get_slice(name)
+                        found[_known(name)] = Header(tuple(view.get_shape()), view.get_dtype(), file, name)
+            except (OSError, SafetensorError) as e:
+                raise LabError(f"{file}: not a whole safetensors file ({e}). {AGAIN}") from e
+        return found
+
+    def tensor(self, name: str) -> Tensor:
+        return self.rows(name, slice(None))
+
+    def rows(self, name: str, at: slice) -> Tensor:
+        """Some of a tensor's rows; the others are not read."""
+        header = self.headers[name]
+        if header.file.suffix != ".safetensors":
+            part: Tensor = unpickled(header.file)[header.name][at]
+            return part
+        with safe_open(header.file, "pt") as file:
+            view: Tensor = file.get_slice(header.name)[at]
+            return view
+
+    def sample(self, name: str, rows: int = 64) -> Tensor:
+        """[<= 3 * rows, ...] from its beginning, middle and end."""
+        size = self.headers[name].shape[0]
+        if size <= 3 * rows:
+            return self.tensor(name)
+        starts = (0, (size - rows) // 2, size - rows)
+        return torch.cat([self.rows(name, slice(start, start + rows)) for start in starts])
+
+
+def _known(name: str) -> str:
+    name = name.removeprefix("model.")
+    for old, new in RENAMED:
+        name = name.replace(old, new)
+    return name

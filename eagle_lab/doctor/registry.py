@@ -1,0 +1,81 @@
+"""All static checks, those first that explain most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, cast
+
+from eagle_lab.config.errors import LabError
+from eagle_lab.doctor.checks import (
+    activation,
+    amount,
+    architecture,
+    aux_layers,
+    aux_width,
+    biases,
+    coverage,
+    cut,
+    draft_vocabulary,
+    dtype,
+    embedding,
+    end_of_turn,
+    files,
+    made_for,
+    mask,
+    norms,
+    one_layer,
+    positions,
+    rope,
+    shapes,
+    tensors,
+    tied_embeddings,
+    values,
+    vocabulary_map,
+)
+from eagle_lab.doctor.finding import Finding, Level, Skipped, Verdict
+from eagle_lab.doctor.subject import Subject
+
+
+class Check(Protocol):
+    NAME: str
+    CATCHES: str
+    REPORTS: tuple[str, ...]
+    NEEDS: tuple[str, ...]
+    LEADS_TO: tuple[str, ...]
+
+    def look(self, s: Subject) -> Finding: ...
+
+
+CHECKS = cast(
+    tuple[Check, ...],
+    (
+        *(files, architecture, made_for, one_layer, tied_embeddings, draft_vocabulary, norms, biases, tensors, shapes),
+        *(aux_layers, aux_width, vocabulary_map, values, embedding, rope, positions, dtype, activation, end_of_turn),
+        *(mask, cut, amount, coverage),
+    ),
+)
+"""In the order in which a fault is looked for."""
+
+
+def examine(subject: Subject, checks: Iterable[Check] = CHECKS) -> list[Verdict]:
+    """Each check's verdict; one that fails does not keep the others from being made."""
+    return [Verdict(check.NAME, _look(check, subject)) for check in checks]
+
+
+def _look(check: Check, subject: Subject) -> Finding:
+    missing = [part for part in check.NEEDS if getattr(subject, part) is None]
+    if missing:
+        return Finding(Level.skipped, f"no {' and no '.join(missing)} is given")
+    try:
+        return check.look(subject)
+    except LabError as e:
+        return Finding(Level.fail, str(e))
+    except Skipped as e:
+        return Finding(Level.skipped, str(e))
+
+
+def diagnosis(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """The failures, most likely cause first: none that another failure would bring about comes before that one."""
+    failed = [v for v in verdicts if v.level is Level.fail]
+    follows = {name for check in CHECKS if any(v.check == check.NAME for v in failed) for name in check.LEADS_TO}
+    return sorted(failed, key=lambda v: v.check in follows)

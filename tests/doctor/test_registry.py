@@ -1,0 +1,155 @@
+"""Every fault of the corpus is named first, and brings only what follows from it; good heads by any trainer pass."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from eagle_lab.config.errors import LabError
+from eagle_lab.config.schema import Config
+from eagle_lab.doctor.finding import Level
+from eagle_lab.doctor.head_directory import HeadDirectory
+from eagle_lab.doctor.registry import CHECKS, diagnosis, examine
+from eagle_lab.doctor.subject import Subject
+from eagle_lab.target.locate import LocatedTarget
+from tests.doctor.corpus import FAULTS, Fault
+from tests.known_acceptance import CPU, known_pair
+
+Made = tuple[LocatedTarget, Path]
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A head with random weights, so that no tensor of it is special."""
+    target, head = known_pair(tmp_path_factory.mktemp("doctor"))
+    tensors = load_file(head / "model.safetensors")
+    g = torch.Generator().manual_seed(0)
+    for name, t in tensors.items():
+        if t.is_floating_point() and t.ndim > 1:
+            tensors[name] = torch.randn(t.shape, generator=g)
+    save_file(tensors, head / "model.safetensors")
+    return target, head
+
+
+def subject(good: Made, head: Path) -> Subject:
+    return Subject(Config(name="test", server=replace(CPU, context_length=512)), HeadDirectory(head), good[0])
+
+
+def changed(good: Made, into: Path, plant: Callable[[dict[str, Any], dict[str, torch.Tensor]], object]) -> Path:
+    head = shutil.copytree(good[1], into / "head")
+    config, tensors = json.loads((head / "config.json").read_text()), load_file(head / "model.safetensors")
+    plant(config, tensors)
+    (head / "config.json").write_text(json.dumps(config))
+    save_file(tensors, head / "model.safetensors")
+    return head
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.name)
+def test_a_fault_is_named_first(good: Made, tmp_path: Path, fault: Fault) -> None:
+    found = diagnosis(examine(subject(good, changed(good, tmp_path, fault.plant))))
+    assert [v.check for v in found][:1] == [fault.check], found
+    follows = next(check.LEADS_TO for check in CHECKS if fault.check == check.NAME)
+    assert {v.check for v in found[1:]} <= set(follows), found
+    assert found[0].finding.fix or "Supported" in found[0].finding.found or found[0].finding.found
+
+
+def specforge(c: dict[str, Any], t: dict[str, torch.Tensor]) -> None:
+    """No eagle_config options beyond the ids, the older rope names."""
+    c.pop("rope_parameters")
+    for name in ("num_aux_hidden_states", "fc_norm", "norm_before_fc", "norm_output"):
+        c.pop(name)
+
+
+def modelopt(c: dict[str, Any], t: dict[str, torch.Tensor]) -> None:
+    """layers.0 instead of midlayer, no t2d."""
+    t.pop("t2d")
+    for name in [n for n in t if n.startswith("midlayer.")]:
+        t[name.replace("midlayer", "layers.0")] = t.pop(name)
+
+
+def prefixed(c: dict[str, Any], t: dict[str, torch.Tensor]) -> None:
+    """Saved as a part of a model."""
+    for name in [n for n in t if n.startswith("midlayer.")]:
+        t[f"model.{name}"] = t.pop(name)
+
+
+def without_ids(c: dict[str, Any], t: dict[str, torch.Tensor]) -> None:
+    """SGLang's own choice of layers, as SpecForge's default trains."""
+    c.pop("eagle_config")
+
+
+@pytest.mark.parametrize("layout", [lambda c, t: None, specforge, modelopt, prefixed])
+def test_a_good_head_has_no_fault(good: Made, tmp_path: Path, layout: Callable[..., None]) -> None:
+    head = changed(good, tmp_path, layout)
+    if layout.__name__ != "<lambda>":
+        (head / "export.json").unlink()
+    verdicts = examine(subject(good, head))
+    assert diagnosis(verdicts) == []
+    assert {v.level for v in verdicts} <= {Level.ok, Level.warn, Level.skipped}
+
+
+def test_a_head_as_pytorch_saves_it(good: Made, tmp_path: Path) -> None:
+    head = shutil.copytree(good[1], tmp_path / "head")
+    torch.save(load_file(head / "model.safetensors"), head / "pytorch_model.bin")
+    (head / "model.safetensors").unlink()
+    assert diagnosis(examine(subject(good, head))) == []
+
+
+def test_a_torn_file(good: Made, tmp_path: Path) -> None:
+    head = shutil.copytree(good[1], tmp_path / "head")
+    (head / "model.safetensors").write_bytes((head / "model.safetensors").read_bytes()[:-100])
+    found = diagnosis(examine(subject(good, head)))
+    assert found[0].check == "files"
+
+
+def test_what_is_not_given_is_skipped() -> None:
+    verdicts = examine(Subject(Config(name="test")))
+    assert {v.level for v in verdicts} == {Level.skipped}
+    assert [v.check for v in verdicts] == [c.NAME for c in CHECKS]
+
+
+def test_every_check_says_what_it_catches() -> None:
+    names = [c.NAME for c in CHECKS]
+    assert len(set(names)) == len(names)
+    for check in CHECKS:
+        assert check.CATCHES.endswith(".")
+        assert check.REPORTS
+        assert set(check.LEADS_TO) <= set(names)
+        assert set(check.NEEDS) <= {"head", "target", "dataset"}
+
+
+def test_only_headers_and_slices_are_read(good: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the large matrices no more than three slices of 64 rows."""
+    read: list[int] = []
+    real = HeadDirectory.rows
+
+    def rows(self: HeadDirectory, name: str, at: slice) -> torch.Tensor:
+        part = real(self, name, at)
+        read.append(len(part))
+        return part
+
+    monkeypatch.setattr(HeadDirectory, "rows", rows)
+    examine(subject(good, good[1]))
+    assert max(read) <= 512  # d2t, t2d and this small head's own sizes
+
+
+def test_an_unknown_name_is_refused() -> None:
+    from eagle_lab.cli.doctor import failing
+    from eagle_lab.config.schema_serving import Doctor
+
+    with pytest.raises(LabError, match="no check is called nosuch"):
+        failing(Config(name="test", doctor=Doctor(ignore=["nosuch"])), [])
+
+
+def test_the_page_is_that_of_the_checks() -> None:
+    from tests.doctor_page import PAGE, page
+
+    assert PAGE.read_text(encoding="utf-8") == page(), "run `python -m tests.doctor_page`"
