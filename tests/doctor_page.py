@@ -15,7 +15,7 @@ INTRO = """# What doctor looks for
     eagle-lab doctor head=/some/head target=smollm2_135m spec=chain_5  # and served, probed, replayed draft for draft
 
 A head by any trainer may be given. Without `head=` it is the one that the config trains. Exit code 0: nothing fails; 1:
-something does; 2: the command is wrong. `doctor.json=true` prints a list for machines, `doctor.ignore=[name]` lets a
+something does; 2: the command is wrong. `--json` prints a list for machines, `doctor.ignore=[name]` lets a
 check fail. The checks of files also run before a point is measured, those of data before training; a failure stops
 there. Under the table stand the failures, most likely cause first: what another failure brings about comes after it.
 

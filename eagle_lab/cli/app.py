@@ -78,6 +78,8 @@ def main() -> NoReturn:
         print(f"eagle-lab: no verb{f' {said!r}' if said else ''}.{hint} Verbs: {', '.join(VERBS)}.", file=sys.stderr)
         sys.exit(2)
     argv.remove(verb)
+    if verb == "doctor":  # a flag that other tools have; hydra's parser knows only its own
+        argv = ["doctor.json=true" if a == "--json" else a for a in argv]
     sys.exit(guarded(lambda: _compose(verb, argv)))
 
 

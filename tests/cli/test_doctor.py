@@ -89,7 +89,7 @@ def test_files_that_are_none(known, tmp_path):
 
 
 def test_for_machines(known, tmp_path):
-    code, _, text = doctor(known, known.head, "http://127.0.0.1:1", tmp_path, "doctor.json=true")
+    code, _, text = doctor(known, known.head, "http://127.0.0.1:1", tmp_path, "--json")
     found = json.loads(next(line for line in text.splitlines() if line.startswith("[")))
     assert [row["check"] for row in found] == CHECKS
     assert all(set(row) == {"check", "verdict", "found", "wanted", "fix"} for row in found)
