@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 PROMPTS = 8
 SERVED = ("served as EAGLE-3", "training equals serving")
 ELSEWHERE = "made elsewhere: no export.json says which layers it was trained on and that it is of our shape"
+DATA = ("loss mask", "cut answers", "amount of data", "coverage")
 LABELS = {Level.fail: "FAIL"}
 
 
@@ -38,7 +39,8 @@ def run(config: Config, out: Path) -> int:
     given = expanded("head", config.head) if config.head is not None else head_stage(config).path
     subject = Subject(config, HeadDirectory(given), target, known_dataset(config))
     verdicts = examine(subject)
-    verdicts += _served(config, subject, [v for v in verdicts if v.level is Level.fail], out)
+    of_head = [v for v in failing(config, verdicts) if v.check not in DATA]
+    verdicts += _served(config, subject, of_head, out)
     if config.doctor.json:
         print(json.dumps([v.row() for v in verdicts], ensure_ascii=False))
     else:

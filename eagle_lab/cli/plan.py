@@ -36,7 +36,8 @@ def run(config: Config, out: Path) -> int:
         facts = _read_facts(config)
     layers, _ = checked(config, facts)
     shape = head_shape(config.draft, asdict(facts), len(resolve(config.aux, layers)))
-    here = torch.cuda.get_device_name() if compute_device(config).type == "cuda" else None
+    # a plan for another machine is made on any
+    here = torch.cuda.get_device_name() if not config.plan.gpu and compute_device(config).type == "cuda" else None
     work = work_of(config)
     lines = resolved(config, facts, shape) | planned(config, facts, shape, work, here)
     if config.plan.measure:
@@ -77,10 +78,11 @@ def measured(config: Config, work: Work, out: Path) -> dict[str, str]:
         raise LabError("plan.measure=true: this config trains no step. Raise trainer.max_epochs.")
     check_settings(config)
     target = locate_target(config)
-    documents = [d for _ in range(STEPS) for d in work.largest]
+    share = work.largest[:: config.trainer.devices]  # one device's
+    documents = share * STEPS
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out, prefix=".measured") as aside:
-        found = trial(config, target, documents, Path(aside))
+        found = trial(config, target, documents, len(share), Path(aside))
     once = sum(d.tokens for d in work.documents) if config.trainer.capture is Capture.cached else work.tokens_trained
     first = min(once, work.tokens_trained)
     taken = first / found.first_tokens_s + (work.tokens_trained - first) / found.later_tokens_s

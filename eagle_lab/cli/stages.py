@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from eagle_lab.config.aux_layers import resolve
 from eagle_lab.config.digest import plain
 from eagle_lab.config.errors import LabError
+from eagle_lab.config.files import read_json
 from eagle_lab.config.load import dump
 from eagle_lab.config.model_config import read_export, read_head
 from eagle_lab.config.paths import expanded
@@ -84,8 +85,9 @@ def known_dataset(config: Config) -> Dataset | None:
     from eagle_lab.data.dataset import load
 
     root = outputs(config)
-    if not any(root.glob(f"datasets/{config.data.name}-*/manifest.json")):
-        return None  # else its target has been here, too
+    made = root.glob(f"datasets/{config.data.name}-*/manifest.json")
+    if not any(read_json(file).get("target") == config.target.name for file in made):
+        return None  # else its target is on this disk, too
     path = place(config, locate_target(config), root)
     return load(path) if (path / MANIFEST).exists() else None
 
@@ -118,10 +120,11 @@ def train_stage(config: Config, track: Tracker = NOWHERE) -> Stage:
     from eagle_lab.train.fit import train_head
 
     target, built, dataset = dataset_stage(config)
-    stop_at_failures(config, target, None, dataset)
     first = first_head(config, target)
     stored = features_stage(config, target, dataset) if config.trainer.capture is Capture.stored else None
     trainer = {k: v for k, v in plain(config.trainer).items() if k not in WATCHING}
+    if not trainer["noise"]:
+        del trainer["noise"]  # a head trained before there was any is the same
     key: dict[str, Any] = {
         "format": TRAIN_FORMAT,
         "target": target.digest,
@@ -136,6 +139,7 @@ def train_stage(config: Config, track: Tracker = NOWHERE) -> Stage:
     with stage(outputs(config), "heads", target.name, key) as work:
         track.link(target=target.digest, dataset=dataset.digest, training=work.digest)
         if work.manifest is None:
+            stop_at_failures(config, target, None, dataset)
             track.used(dataset_artifact(built, target.name))
             if config.trainer.devices > 1:
                 work.finish(_spread(config, work.path, built, stored, track))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 
@@ -35,4 +36,4 @@ GPUS = {
 
 def gpu_named(name: str) -> Gpu | None:
     """The GPU whose name this is or contains, "NVIDIA H100 80GB HBM3" say; None for one that is not known."""
-    return next((gpu for part, gpu in GPUS.items() if part in name.lower()), None)
+    return next((gpu for part, gpu in GPUS.items() if re.search(rf"\b{part}\b", name.lower())), None)

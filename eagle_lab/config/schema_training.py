@@ -285,7 +285,9 @@ class Trainer:
     """32-true, or bf16-mixed: weights and optimiser stay fp32 under it. auto: bf16-mixed on a GPU that has it."""
     capture: Capture = Capture.cached
     noise: float = 0.0
-    """Uniform noise on the aux states: at most this share of each state's root mean square. EAGLE's was +-0.1."""
+    """Uniform noise on the aux states: at most this share of each state's root mean square. EAGLE's was +-0.1.
+
+    Drawn anew for each step, part and process: another number of devices or parts draws other noise."""
     keep: Keep = Keep.last
     """Which weights become the head. best needs data.holdout."""
     patience: int | None = None

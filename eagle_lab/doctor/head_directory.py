@@ -57,7 +57,7 @@ class HeadDirectory:
         """eagle_aux_hidden_state_layer_ids where SGLang looks for them."""
         inner = self.config.get("eagle_config")
         ids = inner.get("eagle_aux_hidden_state_layer_ids") if isinstance(inner, dict) else None
-        return ids if isinstance(ids, list) else None
+        return ids if isinstance(ids, list) and all(type(k) is int for k in ids) else None
 
     @property
     def aux_norms(self) -> bool:
@@ -89,7 +89,13 @@ class HeadDirectory:
         return found
 
     def tensor(self, name: str) -> Tensor:
-        return self.rows(name, slice(None))
+        header = self.headers[name]
+        if header.file.suffix != ".safetensors":
+            whole: Tensor = unpickled(header.file)[header.name]
+            return whole
+        with safe_open(header.file, "pt") as file:
+            read: Tensor = file.get_tensor(header.name)
+            return read
 
     def rows(self, name: str, at: slice) -> Tensor:
         """Some of a tensor's rows; the others are not read."""
@@ -103,8 +109,8 @@ class HeadDirectory:
 
     def sample(self, name: str, rows: int = 64) -> Tensor:
         """[<= 3 * rows, ...] from its beginning, middle and end."""
-        size = self.headers[name].shape[0]
-        if size <= 3 * rows:
+        shape = self.headers[name].shape
+        if not shape or (size := shape[0]) <= 3 * rows:
             return self.tensor(name)
         starts = (0, (size - rows) // 2, size - rows)
         return torch.cat([self.rows(name, slice(start, start + rows)) for start in starts])

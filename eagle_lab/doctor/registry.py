@@ -32,8 +32,11 @@ from eagle_lab.doctor.checks import (
     values,
     vocabulary_map,
 )
-from eagle_lab.doctor.finding import Finding, Level, Skipped, Verdict
+from eagle_lab.doctor.finding import Finding, Level, Skipped, Verdict, fail
 from eagle_lab.doctor.subject import Subject
+
+ODD = (TypeError, ValueError, LookupError, RuntimeError, ArithmeticError, AttributeError)
+"""What a config.json with numbers for tables, and text for numbers, raises: the file is anybody's."""
 
 
 class Check(Protocol):
@@ -70,6 +73,10 @@ def _look(check: Check, subject: Subject) -> Finding:
         return check.look(subject)
     except LabError as e:
         return Finding(Level.fail, str(e))
+    except ODD as e:
+        return fail(
+            f"cannot be judged ({type(e).__name__}: {e})", "", "look at the fields of config.json that it reads"
+        )
     except Skipped as e:
         return Finding(Level.skipped, str(e))
 

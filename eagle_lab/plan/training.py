@@ -13,7 +13,7 @@ from eagle_lab.draft.shape import HeadShape
 from eagle_lab.plan.cost import TargetSize, Training, features_bytes, memory, step_seconds
 
 GIB = 2**30
-DENSE = ("Llama", "Mistral", "Qwen2For", "Qwen3For", "Gemma", "Phi3")
+DENSE = tuple(f"{family}ForCausalLM" for family in ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Gemma2", "Phi3"))
 """Classes whose weights follow from the facts; a mixture of experts' do not."""
 CHECKPOINTS = 3
 """On disk at once: the two newest, and the next while it is written."""
@@ -48,7 +48,7 @@ def target_size(facts: TargetFacts) -> TargetSize | None:
     """By the facts; None for one whose weights do not follow from them."""
     h, n, heads = facts.hidden_size, facts.num_hidden_layers, facts.num_attention_heads
     wide = facts.intermediate_size
-    if not (facts.architecture or "").startswith(DENSE) or not (h and n and heads and wide and facts.vocab_size):
+    if facts.architecture not in DENSE or not (h and n and heads and wide and facts.vocab_size):
         return None
     kv = facts.num_key_value_heads or heads
     layers = n * h * (2 * h + 2 * kv * (h // heads) + 3 * wide)

@@ -160,6 +160,12 @@ def _load(located: LocatedTarget, dtype: str, device_map: str | None) -> nn.Modu
     # RuntimeError: weights of other sizes than config.json says
     except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as e:
         raise LabError(f"target {located.name}: {located.path} does not load as {located.architecture} ({e}).") from e
+    aside = sorted({str(d) for d in getattr(model, "hf_device_map", {}).values()} & {"cpu", "disk"})
+    if aside and torch.cuda.is_available():
+        raise LabError(
+            f"target {located.name}: it does not fit on the GPUs (layers would go to {', '.join(aside)}). Use more of "
+            "them, or trainer.capture=stored on a machine that holds it."
+        )
     return model
 
 

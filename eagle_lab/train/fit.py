@@ -135,7 +135,8 @@ def _states(
 def frozen_target(config: Config, located: LocatedTarget, device: torch.device, ops: OpSet) -> TargetModel:
     aux_layers = resolve(config.aux, located.num_hidden_layers)
     target = TargetModel(located, aux_layers, device, target_dtype(config, device), config.trainer.target_map)
-    if ops != OpSet():
+    # our kernels start on the current device, and accelerate's hooks stand in the forward that fuse replaces
+    if ops != OpSet() and config.trainer.target_map is None:
         fuse(target.decoder, ops)
     return target
 

@@ -32,10 +32,10 @@ class Trial(NamedTuple):
     """Of GPU memory; None on a CPU."""
 
 
-def trial(config: Config, located: LocatedTarget, documents: Sequence[Document], out: Path) -> Trial:
+def trial(config: Config, located: LocatedTarget, documents: Sequence[Document], batch: int, out: Path) -> Trial:
     """Trains one epoch of these documents in `out`, two where the states of the first are kept.
 
-    documents: enough for STEPS steps. Raises LabError where they do not fit into the GPU's memory.
+    documents: of STEPS steps of `batch` each. Raises LabError where they do not fit into the GPU's memory.
     """
     import torch
 
@@ -46,6 +46,8 @@ def trial(config: Config, located: LocatedTarget, documents: Sequence[Document],
         max_epochs=epochs,
         max_steps=STEPS * epochs,
         devices=1,
+        batch_size=batch,
+        batch_tokens=None,
         log_every=STEPS // 2,
         checkpoint_every=NEVER,
         keep=Keep.last,

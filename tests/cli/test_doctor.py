@@ -70,7 +70,9 @@ def test_a_broken_head_starts_nothing(known, tmp_path):
     assert "1. tensors: no fc.weight; wanted: a value for every parameter. Export it again" in text
     assert table["served as EAGLE-3"][0] == "skipped"
     assert code == 1
-    code, _, text = doctor(known, head, "http://127.0.0.1:1", tmp_path, "doctor.ignore=[tensors,aux width]")
+    ignoring = "doctor.ignore=[tensors,aux width,served as EAGLE-3,training equals serving]"
+    code, table, text = doctor(known, head, "http://127.0.0.1:1", tmp_path, ignoring)
+    assert [table[name][0] for name in SERVED] == ["FAIL", "FAIL"], "asked for in spite of the missing fc"
     assert code == 0, text
     code, _, text = doctor(known, head, "http://127.0.0.1:1", tmp_path, "doctor.ignore=[nosuch]")
     assert code == 2

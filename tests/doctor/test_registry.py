@@ -110,6 +110,61 @@ def test_a_torn_file(good: Made, tmp_path: Path) -> None:
     assert found[0].check == "files"
 
 
+ODD: dict[str, Any] = {
+    "hidden_size": "64",
+    "vocab_size": None,
+    "num_attention_heads": 0,
+    "max_position_embeddings": "many",
+    "rope_parameters": "default",
+    "eagle_config": {"eagle_aux_hidden_state_layer_ids": ["1", "3"]},
+    "draft_vocab_size": {},
+    "num_hidden_layers": "1",
+    "architectures": 7,
+}
+
+
+@pytest.mark.parametrize("field", ODD)
+def test_any_value_in_config_json_gives_a_verdict(good: Made, tmp_path: Path, field: str) -> None:
+    verdicts = examine(subject(good, changed(good, tmp_path, lambda c, t: c.update({field: ODD[field]}))))
+    assert len(verdicts) == len(CHECKS)
+    assert diagnosis(verdicts)
+
+
+@pytest.mark.parametrize("name", ["d2t", "t2d", "fc.weight", "lm_head.weight", "norm.weight"])
+@pytest.mark.parametrize("size", [(), (0,), (2, 2)])
+def test_a_tensor_of_any_shape_gives_a_verdict(good: Made, tmp_path: Path, name: str, size: tuple[int, ...]) -> None:
+    def plant(c: dict[str, Any], t: dict[str, torch.Tensor]) -> None:
+        t[name] = torch.zeros(size, dtype=t[name].dtype)
+
+    assert len(examine(subject(good, changed(good, tmp_path, plant)))) == len(CHECKS)
+
+
+def test_a_map_in_any_order_serves(good: Made, tmp_path: Path) -> None:
+    """ModelOpt's is by frequency."""
+
+    def plant(c: dict[str, Any], t: dict[str, torch.Tensor]) -> None:
+        ids = t["d2t"] + torch.arange(len(t["d2t"]))
+        t["d2t"] = ids.flip(0) - torch.arange(len(ids))
+
+    assert diagnosis(examine(subject(good, changed(good, tmp_path, plant)))) == []
+
+
+def test_another_trainer_s_rope_is_a_warning(good: Made, tmp_path: Path) -> None:
+    head = changed(good, tmp_path, lambda c, t: c.update(rope_parameters=None, rope_theta=1e6))
+    (head / "export.json").unlink()
+    verdicts = examine(subject(good, head))
+    assert diagnosis(verdicts) == []
+    assert next(v for v in verdicts if v.check == "rope").level is Level.warn
+
+
+def test_an_mla_head_is_not_judged_as_a_llama(good: Made, tmp_path: Path) -> None:
+    def plant(c: dict[str, Any], t: dict[str, torch.Tensor]) -> None:
+        c["architectures"] = ["Eagle3DeepseekV2ForCausalLM"]
+        t["midlayer.self_attn.q_a_proj.weight"] = t.pop("midlayer.self_attn.q_proj.weight")
+
+    assert diagnosis(examine(subject(good, changed(good, tmp_path, plant)))) == []
+
+
 def test_what_is_not_given_is_skipped() -> None:
     verdicts = examine(Subject(Config(name="test")))
     assert {v.level for v in verdicts} == {Level.skipped}

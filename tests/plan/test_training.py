@@ -98,8 +98,14 @@ def results(file: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+@pytest.mark.parametrize("name", ["NVIDIA L40", "NVIDIA RTX A4000", "NVIDIA GH200 480GB"])
+def test_other_gpus_are_not_taken_for_known_ones(name: str) -> None:
+    assert gpu_named(name) is None
+
+
 @pytest.mark.parametrize(
-    ("name", "known"), [("NVIDIA H100 80GB HBM3", 989), ("NVIDIA A100-SXM4-40GB", 312), ("NVIDIA L4", 121)]
+    ("name", "known"),
+    [("NVIDIA H100 80GB HBM3", 989), ("NVIDIA A100-SXM4-40GB", 312), ("NVIDIA L4", 121), ("NVIDIA H200", 989)],
 )
 def test_gpus_by_the_driver_s_name(name: str, known: float) -> None:
     gpu = gpu_named(name)

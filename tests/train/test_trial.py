@@ -33,7 +33,7 @@ def test_steps_are_taken_and_timed(tmp_path: Path, capture: str, monkeypatch: py
     monkeypatch.setattr(trial_module, "train_head", lambda *a: trained.append(real(*a)))
     monkeypatch.setattr("eagle_lab.train.fit.TargetWeights", lambda *_, **__: real_target())
     config = config_of(f"trainer.capture={capture}", "trainer.batch_size=2", "trainer.max_epochs=50")
-    found = trial(config, LOCATED, DOCUMENTS, tmp_path)
+    found = trial(config, LOCATED, DOCUMENTS, 2, tmp_path)
     assert trained[0]["steps"] == STEPS * (2 if capture == "cached" else 1)
     assert found.first_tokens_s > 0
     assert found.later_tokens_s > 0
@@ -53,4 +53,4 @@ def test_too_much_for_the_gpu_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(trial_module, "train_head", full)
     with pytest.raises(LabError, match=r"8 rows of up to 30 tokens do not fit .* trainer\.batch_tokens"):
-        trial(config_of("trainer.batch_size=8"), LOCATED, DOCUMENTS, tmp_path)
+        trial(config_of(), LOCATED, DOCUMENTS, 8, tmp_path)

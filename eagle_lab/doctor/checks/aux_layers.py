@@ -22,6 +22,9 @@ def look(s: Subject) -> Finding:
     ids = head.layer_ids
     if head.config.get("eagle_config") is not None and not isinstance(head.config["eagle_config"], dict):
         return fail("eagle_config is no table", "a table with the ids", "SGLang swallows the error and guesses")
+    written = (head.config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
+    if written is not None and ids is None:
+        return fail(f"{written}", "a list of whole numbers", "correct them")
     outer = head.config.get("eagle_aux_hidden_state_layer_ids")
     if not ids and outer:
         return fail(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from eagle_lab.config.errors import LabError
+from eagle_lab.config.schema import DraftInit
 from eagle_lab.data.vocab_map import build_map
 from eagle_lab.data.vocab_map import coverage as share
 from eagle_lab.doctor.finding import Finding, Skipped, ok, warn
@@ -20,7 +22,12 @@ def look(s: Subject) -> Finding:
     size, target = s.config.draft.vocab_size, s.its_target
     if not len(s.tokens.holdout):
         raise Skipped("the dataset holds nothing out")
-    vocab = build_map(s.tokens, size, target.vocab_size, always=target.eos_token_ids)
+    if s.config.draft.init in (DraftInit.head, DraftInit.analytic):
+        raise Skipped(f"draft.init={s.config.draft.init.value} has a map of its own")
+    try:
+        vocab = build_map(s.tokens, size, target.vocab_size, always=target.eos_token_ids)
+    except LabError as e:
+        raise Skipped(str(e)) from e
     found = share(vocab, s.tokens.holdout.answer_ids())
     assert found is not None
     text = f"{found:.1%} of the held-out answer tokens by {size:,} draft tokens"

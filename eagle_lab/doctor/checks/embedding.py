@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eagle_lab.config.errors import LabError
 from eagle_lab.doctor.finding import Finding, Skipped, fail, ok
 from eagle_lab.doctor.subject import Subject
 
@@ -23,7 +24,11 @@ def look(s: Subject) -> Finding:
         return ok("none: the target's is used")
     if s.field("target_hidden_size") not in (None, s.field("hidden_size")):
         raise Skipped("of another width than the target's: its own is served")
-    own, theirs = s.given.rows(name, slice(0, ROWS)), s.target_weights.embed_weight[:ROWS]
+    try:
+        theirs = s.target_weights.embed_weight[:ROWS]
+    except LabError as e:
+        raise Skipped(f"the target's cannot be read ({e})") from e
+    own = s.given.rows(name, slice(0, ROWS))
     if own.shape != theirs.shape:
         return fail(f"{list(s.given.headers[name].shape)}", "the target's sizes", "leave it out of the export")
     apart = float((own.float() - theirs.float()).abs().max())

@@ -16,8 +16,9 @@ def look(s: Subject) -> Finding:
     facts = s.tokens.manifest
     ratio = facts["mask_ratio"]
     text = f"{ratio:.0%} of {facts['tokens']:,} tokens"
-    if ratio < 0.02:
-        return fail(text, "answers", "look at rows.jsonl: does the answer start where it should?")
+    if ratio < 0.02:  # long documents to answer from may come near it
+        say = fail if ratio < 0.001 else warn
+        return say(text, "answers", "look at rows.jsonl: does the answer start where it should?")
     if ratio > 0.98:
         return warn(text, "prompts, too", "a prompt of a few tokens is not what is served")
     return ok(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from eagle_lab.doctor.finding import Finding, Skipped, fail, ok
 from eagle_lab.doctor.subject import Subject
+from eagle_lab.export.head_files import ARCHITECTURE
 
 NAME = "shapes"
 CATCHES = "Weights of other sizes than config.json says: heads, head_dim, MLP width, draft vocabulary, 2H input."
@@ -15,6 +16,8 @@ SIZES = ("hidden_size", "intermediate_size", "num_attention_heads")
 
 
 def look(s: Subject) -> Finding:
+    if s.given.architecture != ARCHITECTURE:
+        raise Skipped(f"the tensors of {s.given.architecture} are not known")
     c = s.given.config
     if lacking := [n for n in SIZES if not isinstance(c.get(n), int)]:
         return fail(f"no {', '.join(lacking)} in config.json", "whole numbers", "write them out")

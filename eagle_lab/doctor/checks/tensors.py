@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from eagle_lab.doctor.finding import Finding, fail, ok, warn
+from eagle_lab.doctor.finding import Finding, Skipped, fail, ok, warn
 from eagle_lab.doctor.subject import Subject
-from eagle_lab.export.head_files import LAYER_TENSORS
+from eagle_lab.export.head_files import ARCHITECTURE, LAYER_TENSORS
 
 NAME = "tensors"
 CATCHES = (
@@ -22,7 +22,8 @@ UNREAD = ("embed_tokens.weight", "t2d")
 def wanted(s: Subject) -> set[str]:
     """Parameters that only the head's files can fill."""
     c = s.given.config
-    names = {n.replace("midlayer", "layers.0") for n in LAYER_TENSORS} | {"fc.weight", "norm.weight"}
+    layers = range(c["num_hidden_layers"]) if isinstance(c.get("num_hidden_layers"), int) else range(1)
+    names = {n.replace("midlayer", f"layers.{i}") for n in LAYER_TENSORS for i in layers} | {"fc.weight", "norm.weight"}
     if not c.get("tie_word_embeddings") and c.get("draft_vocab_size") is not None:
         names.add("lm_head.weight")
     if c.get("draft_vocab_size") not in (None, c.get("vocab_size")):
@@ -33,6 +34,8 @@ def wanted(s: Subject) -> set[str]:
 
 
 def look(s: Subject) -> Finding:
+    if s.given.architecture != ARCHITECTURE:
+        raise Skipped(f"the tensors of {s.given.architecture} are not known")
     found, needed = set(s.given.headers), wanted(s)
     if missing := sorted(needed - found):
         return fail(

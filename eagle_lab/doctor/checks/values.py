@@ -6,7 +6,7 @@ from eagle_lab.doctor.finding import Finding, fail, ok
 from eagle_lab.doctor.subject import Subject
 
 NAME = "values"
-CATCHES = "NaN or Inf, tensors that are all zero or all equal, an lm_head row of zeros."
+CATCHES = "NaN or Inf anywhere, fc or lm_head all equal, rows of lm_head at zero."
 REPORTS = ("SpecForge#104", "SpecForge#577", "EAGLE#222")
 NEEDS = ("head",)
 LEADS_TO = ()
@@ -20,6 +20,8 @@ def look(s: Subject) -> Finding:
     names = [n for n in s.given.headers if n not in SKIPPED]
     for name in names:
         t = s.given.sample(name).float()
+        if not t.numel():
+            return fail(f"{name} is empty", "trained weights", "export it again")
         if not bool(t.isfinite().all()):
             return fail(f"NaN or Inf in {name}", "finite weights", "take an earlier checkpoint, lower the rate")
         if name in VITAL and bool((t == t.flatten()[0]).all()):
