@@ -54,7 +54,7 @@ def measured(config: Config, out: Path, track: Tracker) -> list[dict[str, Any]]:
         rows = bench_point(launch, subject, prompts, outputs(config), width)
         add_expectations(config, target, head, rows)
     if config.doctor.ignore:
-        rows = [{**row, "ignored_checks": config.doctor.ignore} for row in rows]
+        rows = [{**row, "ignored_checks": ", ".join(config.doctor.ignore)} for row in rows]
     write_rows(out / "rows.jsonl", rows)
     track.link(evaluation={row["spec"]: row["fingerprint"] for row in rows})
     track.summary(row_summary(rows))

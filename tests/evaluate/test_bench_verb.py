@@ -7,10 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from eagle_lab.cli import bench, report, run, stages
+from eagle_lab.cli import bench, doctor, report, run, stages
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.schema import Config, Paths, Server, ServerKind, Spec, SpecKind, Track, TrackKind
 from eagle_lab.config.stage import Stage
+
+STOP_AT_FAILURES = doctor.stop_at_failures
 
 
 @pytest.fixture
@@ -19,6 +21,8 @@ def config(server, suite, launch, tmp_path, monkeypatch) -> Config:
     monkeypatch.setattr(stages, "locate_target", lambda config: target)
     head = SimpleNamespace(path=launch.head, digest="h" * 16, aux_layers=[2, 4, 5], facts={})
     monkeypatch.setattr(stages, "head_stage", lambda config, track: head)
+    # the fake head has neither weights nor a whole config.json
+    monkeypatch.setattr(doctor, "stop_at_failures", lambda *_: None)
     metrics = {"accuracy_0": 0.5, "cumulative_0": 0.5, "acceptance_0": 0.5, "loss_0": 1.0}
     metrics |= {"proxy_accept_length": 1.5, "replayed_accept_length": 1.5}
     trained = Stage(launch.head, {}, {"metrics": metrics}, reused=True)
@@ -45,6 +49,18 @@ def test_rows_of_the_verb_make_the_report(config, tmp_path, capsys):
     assert report.run(config, tmp_path) == 0
     with (tmp_path / "outputs/sweeps/verb/summary.csv").open() as f:
         assert [r["accept_length"] for r in csv.DictReader(f)] == ["1", "2"]
+
+
+def test_a_head_that_fails_a_check_is_not_served(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(doctor, "stop_at_failures", STOP_AT_FAILURES)
+    with pytest.raises(LabError, match=r"files: .* `eagle-lab doctor` shows all; to go on .* doctor\.ignore=") as found:
+        bench.run(config, tmp_path / "out")
+    assert not (tmp_path / "out/rows.jsonl").exists()
+    failing = str(found.value).partition("doctor.ignore='[")[2].partition("]'")[0].split(",")
+    ignoring = replace(config, doctor=replace(config.doctor, ignore=failing))
+    assert bench.run(ignoring, tmp_path / "out") == 0
+    rows = [json.loads(line) for line in (tmp_path / "out/rows.jsonl").read_text().splitlines()]
+    assert [row["ignored_checks"] for row in rows] == [", ".join(failing)] * 2
 
 
 def test_a_run_prints_its_table_once(config, tmp_path, capsys):
