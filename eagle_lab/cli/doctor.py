@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 PROMPTS = 8
 SERVED = ("served as EAGLE-3", "training equals serving")
 ELSEWHERE = "made elsewhere: no export.json says which layers it was trained on and that it is of our shape"
-DATA = ("loss mask", "cut answers", "amount of data", "coverage")
 LABELS = {Level.fail: "FAIL"}
 
 
 def run(config: Config, out: Path) -> int:
     from eagle_lab.cli.stages import head_stage, known_dataset, locate_target
     from eagle_lab.doctor.head_directory import HeadDirectory
-    from eagle_lab.doctor.registry import diagnosis, examine
+    from eagle_lab.doctor.registry import CHECKS, diagnosis, examine
     from eagle_lab.doctor.subject import Subject
 
     target = locate_target(config)
     given = expanded("head", config.head) if config.head is not None else head_stage(config).path
     subject = Subject(config, HeadDirectory(given), target, known_dataset(config))
     verdicts = examine(subject)
-    of_head = [v for v in failing(config, verdicts) if v.check not in DATA]
+    of_data = {check.NAME for check in CHECKS if "dataset" in check.NEEDS}
+    of_head = [v for v in failing(config, verdicts) if v.check not in of_data]
     verdicts += _served(config, subject, of_head, out)
     if config.doctor.json:
         print(json.dumps([v.row() for v in verdicts], ensure_ascii=False))

@@ -82,7 +82,8 @@ def planned(config: Config, facts: TargetFacts, shape: HeadShape, work: Work, he
         "target's states": place,
         "checkpoints": f"{_gib(CHECKPOINTS * 3 * FP32 * head_parameters(shape))} on disk",
     }
-    name, gpu = _gpu(config.plan.gpu or here)
+    name = config.plan.gpu or here
+    gpu = gpu_named(name) if name else None
     if gpu is None:
         return found | {"memory, hours": _unknown(name)}
     if not stored and size is None:
@@ -110,10 +111,6 @@ def seconds(config: Config, training: Training, work: Work, gpu: Gpu) -> float:
 
 def hours(taken: float) -> str:
     return f"{taken / 3600:.2f} h" if taken >= 360 else f"{taken / 60:.1f} min"
-
-
-def _gpu(name: str | None) -> tuple[str | None, Gpu | None]:
-    return name, gpu_named(name) if name else None
 
 
 def _unknown(name: str | None) -> str:

@@ -9,20 +9,9 @@ import torch
 
 from eagle_lab.draft.cost import Document, attention_flops, head_parameters, state_bytes, step_flops
 from eagle_lab.draft.head import Head
-from eagle_lab.draft.shape import HeadShape
+from tests.draft.conftest import SHAPE
 
-SHAPE = HeadShape(
-    hidden_size=32,
-    target_hidden_size=32,
-    num_aux=3,
-    intermediate_size=80,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=8,
-    vocab_size=200,
-    draft_vocab_size=50,
-    max_position_embeddings=64,
-)
+WIDTH = SHAPE.num_aux * SHAPE.target_hidden_size
 
 
 @pytest.mark.parametrize("fc_norm", [False, True])
@@ -40,7 +29,7 @@ def test_products_are_those_that_torch_counts() -> None:
     tokens = 12
     head = Head(SHAPE)
     head.embed = torch.randn(SHAPE.vocab_size, SHAPE.hidden_size)
-    batch = one_document(torch.randint(0, SHAPE.vocab_size, (tokens,)), torch.randn(tokens, 96).requires_grad_())
+    batch = one_document(torch.randint(0, SHAPE.vocab_size, (tokens,)), torch.randn(tokens, WIDTH).requires_grad_())
     with FlopCounterMode(display=False) as counted:
         (hidden,) = head(batch, 1)
         head.lm_head(hidden).sum().backward()
@@ -59,5 +48,8 @@ def test_stored_states_need_no_whole_teacher() -> None:
 
 
 def test_states_are_counted_in_bf16() -> None:
-    aux, last = torch.zeros(12, 96, dtype=torch.bfloat16), torch.zeros(11, 32, dtype=torch.bfloat16)
+    aux, last = (
+        torch.zeros(12, WIDTH, dtype=torch.bfloat16),
+        torch.zeros(11, SHAPE.target_hidden_size, dtype=torch.bfloat16),
+    )
     assert state_bytes(SHAPE, 12, 11) == aux.nbytes + last.nbytes
