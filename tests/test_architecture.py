@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "plan": {"draft", "target", "data", "config"},
     "benchmark": {"train", "draft", "ops", "config"},
     "train": {"data", "draft", "ops", "target", "config", "track"},
-    "doctor": {"draft", "evaluate", "export", "serve", "target", "data", "config"},
+    "doctor": {"train", "draft", "evaluate", "export", "serve", "target", "data", "config"},
 }
 TORCH_FREE = {"config", "cli", "sweep", "disk", "report", "track", "serve"}
 GRAB_BAGS = {"utils", "util", "helpers", "common", "misc", "manager"}

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eagle_lab.config.errors import LabError, ServingFault
+from eagle_lab.config.errors import ServingFault
 from eagle_lab.config.rows import read_requests
 from eagle_lab.config.schema import Config, ServerKind, SpecKind
 from eagle_lab.config.stage import stage
@@ -50,8 +50,10 @@ def add_expectations(
 
 
 def _add(config: Config, target: LocatedTarget, head: ExportedHead, base: dict[str, Any], row: dict[str, Any]) -> None:
+    from eagle_lab.doctor.truth import target_model
+
     # its weights are read once, and only where one of the two needs it
-    model = cache(lambda: target_model(config, target, head))
+    model = cache(lambda: target_model(config, target, head.aux_layers))
     measurements = Path(config.paths.outputs).resolve() / "measurements"
     row |= _promised(head, config.spec.num_steps)
     # a head of another trainer does not say which layers it was trained with
@@ -59,16 +61,6 @@ def _add(config: Config, target: LocatedTarget, head: ExportedHead, base: dict[s
         row |= _replayed(config, model, head, row, measurements)
     if config.server.kind is ServerKind.gpu and row.get("divergences"):
         _check_ties(config.server.dtype, model(), row, base, measurements)
-
-
-def target_model(config: Config, target: LocatedTarget, head: ExportedHead) -> TargetModel:
-    """In float32, on the GPU where the server was on one."""
-    import torch
-
-    from eagle_lab.target.model import TargetModel
-
-    gpu = config.server.kind is ServerKind.gpu and torch.cuda.is_available()
-    return TargetModel(target, head.aux_layers, device="cuda" if gpu else "cpu", dtype="float32")
 
 
 def _promised(head: ExportedHead, num_steps: int | None) -> dict[str, Any]:
@@ -83,13 +75,18 @@ def _replayed(
     config: Config, model: Callable[[], TargetModel], head: ExportedHead, row: dict[str, Any], measurements: Path
 ) -> dict[str, Any]:
     """Columns of the first `suite.replay` requests, served and replayed; a stage of its own, beside the measurement."""
+    from eagle_lab.doctor.replay import load_head
+    from eagle_lab.doctor.truth import replayed
     from eagle_lab.evaluate import intervals
 
     key = {"format": FORMAT, "measurement": row["fingerprint"], "head": head.digest, "requests": config.suite.replay}
     with stage(measurements / row["measurement"], "replay", row["spec"], key) as work:
         if work.manifest is None:
             requests = _requests(measurements, row)
-            found = replay_requests(config, model(), head, requests[: config.suite.replay])
+            steps = config.spec.num_steps
+            assert steps is not None
+            ours = load_head(head.path, model().embed_weight)
+            found = replayed(ours, model(), requests[: config.suite.replay], steps)
             served, predicted = (_per_prompt(found, which) for which in ("served", "predicted"))
             difference = intervals.accept_length_difference(served, predicted)
             work.finish(
@@ -138,24 +135,6 @@ def _coverage(head: ExportedHead, requests: list[dict[str, Any]]) -> float:
     known = draftable(head.path)
     tokens = [t for r in requests for t in r["token_ids"]]
     return sum(bool(known[t]) for t in tokens) / len(tokens)
-
-
-def replay_requests(
-    config: Config, model: TargetModel, head: ExportedHead, requests: Sequence[dict[str, Any]]
-) -> list[Replayed]:
-    """The requests' acceptance histograms as our own head code predicts them, in float32."""
-    from eagle_lab.doctor.replay import load_head, replay
-    from eagle_lab.train.feed import document
-
-    steps = config.spec.num_steps
-    assert steps is not None
-    return replay(
-        load_head(head.path, model.embed_weight),
-        requests,
-        steps,
-        lambda ids, start: document(model, ids, start, model.device),
-        model.greedy,
-    )
 
 
 def _check_ties(dtype: str, model: TargetModel, row: dict[str, Any], base: dict[str, Any], measurements: Path) -> None:
@@ -214,20 +193,3 @@ def _plain_gap(
             work.finish({"plain_gap_ulps": worst})
         assert work.manifest is not None
         return float(work.manifest["plain_gap_ulps"])
-
-
-def judge_replay(config: Config, target: LocatedTarget, head: ExportedHead, requests: list[dict[str, Any]]) -> str:
-    """Raises ServingFault when the server accepted other drafts than our head predicts over the same tokens."""
-    from eagle_lab.evaluate.intervals import pooled_histogram
-
-    if not head.aux_layers:
-        raise LabError(f"{head.path}: no export.json names its aux layers, so it cannot be replayed.")
-    found = replay_requests(config, target_model(config, target, head), head, requests)
-    served, predicted = pooled_histogram(r.served for r in found), pooled_histogram(r.predicted for r in found)
-    text = f"{sum(r.equal for r in found)} of {len(found)} requests equal; served {served}, replayed {predicted}"
-    if config.server.kind is ServerKind.cpu and not all(r.equal for r in found):
-        raise ServingFault(
-            f"{text}. In float32 they must be equal: the server does not compute what was trained. Compare aux layers, "
-            "rope_parameters and the d2t of config.json and model.safetensors with the trained head's."
-        )
-    return text

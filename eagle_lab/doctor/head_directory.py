@@ -12,7 +12,9 @@ from torch import Tensor
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.model_config import read_config, read_export
-from eagle_lab.export.head_files import AGAIN, unpickled, weight_files
+from eagle_lab.doctor.finding import Skipped
+from eagle_lab.draft.shape import HeadShape, rope_parameters
+from eagle_lab.export.head_files import AGAIN, ARCHITECTURE, unpickled, weight_files
 
 RENAMED = (
     ("midlayer", "layers.0"),
@@ -114,6 +116,40 @@ class HeadDirectory:
             return self.tensor(name)
         starts = (0, (size - rows) // 2, size - rows)
         return torch.cat([self.rows(name, slice(start, start + rows)) for start in starts])
+
+    def as_ours(self) -> tuple[HeadShape, dict[str, Tensor]]:
+        """Shape and state dict of our `Head`, whoever trained it. Raises Skipped for what our code does not compute."""
+        c, headers = self.config, self.headers
+        if self.architecture != ARCHITECTURE:
+            raise Skipped(f"our code runs no {self.architecture}")
+        odd = [n for n in headers if n.endswith(".bias")] + (["norm_before_fc"] if self.norm_before_fc else [])
+        if odd:
+            raise Skipped(f"our code runs no head with {', '.join(odd)}")
+        if "lm_head.weight" not in headers:
+            raise Skipped("it drafts with the target's lm_head")
+        hidden, heads, size = c["hidden_size"], c["num_attention_heads"], c["vocab_size"]
+        wide, drafted = c.get("target_hidden_size") or hidden, headers["lm_head.weight"].shape[0]
+        shape = HeadShape(
+            hidden_size=hidden,
+            target_hidden_size=wide,
+            num_aux=headers["fc.weight"].shape[1] // wide,
+            intermediate_size=c["intermediate_size"],
+            num_attention_heads=heads,
+            num_key_value_heads=c.get("num_key_value_heads") or heads,
+            head_dim=c.get("head_dim") or hidden // heads,
+            vocab_size=size,
+            draft_vocab_size=drafted,
+            max_position_embeddings=c["max_position_embeddings"],
+            rms_norm_eps=c["rms_norm_eps"],
+            rope_parameters=rope_parameters(c),
+            fc_norm=self.aux_norms,
+            norm_output=bool(c.get("norm_output")),
+        )
+        tensors = {n.replace("layers.0.", "midlayer."): self.tensor(n) for n in headers if n != "embed_tokens.weight"}
+        tensors.setdefault("d2t", torch.zeros(drafted, dtype=torch.int64))
+        t2d = torch.zeros(size, dtype=torch.bool)
+        t2d[tensors["d2t"] + torch.arange(drafted)] = True
+        return shape, tensors | {"t2d": t2d}
 
 
 def _known(name: str) -> str:

@@ -1,18 +1,24 @@
-"""All static checks, those first that explain most."""
+"""All checks, those first that explain most."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Protocol, cast
 
+import torch
+
 from eagle_lab.config.errors import LabError
 from eagle_lab.doctor.checks import (
+    accept_length,
     activation,
     amount,
     architecture,
     aux_layers,
+    aux_states,
     aux_width,
     biases,
+    break_even,
+    chat_template,
     coverage,
     cut,
     draft_vocabulary,
@@ -20,12 +26,17 @@ from eagle_lab.doctor.checks import (
     embedding,
     end_of_turn,
     files,
+    loaded,
     made_for,
     mask,
     norms,
     one_layer,
     positions,
+    random_head,
+    replayed,
     rope,
+    same_answers,
+    served_as,
     shapes,
     tensors,
     tied_embeddings,
@@ -49,7 +60,7 @@ class Check(Protocol):
     def look(self, s: Subject) -> Finding: ...
 
 
-CHECKS = cast(
+FILES = cast(
     tuple[Check, ...],
     (
         *(files, architecture, made_for, one_layer, tied_embeddings, draft_vocabulary, norms, biases, tensors, shapes),
@@ -57,6 +68,13 @@ CHECKS = cast(
         *(mask, cut, amount, coverage),
     ),
 )
+"""Of what lies on disk."""
+SERVED = cast(
+    tuple[Check, ...],
+    (served_as, loaded, chat_template, aux_states, replayed, random_head, accept_length, same_answers, break_even),
+)
+"""Of what a server answered."""
+CHECKS = (*FILES, *SERVED)
 """In the order in which a fault is looked for."""
 
 
@@ -68,11 +86,14 @@ def examine(subject: Subject, checks: Iterable[Check] = CHECKS) -> list[Verdict]
 def _look(check: Check, subject: Subject) -> Finding:
     missing = [part for part in check.NEEDS if getattr(subject, part) is None]
     if missing:
-        return Finding(Level.skipped, f"no {' and no '.join(missing)} is given")
+        said = [subject.missing[part] for part in missing if part in subject.missing]
+        return Finding(Level.skipped, said[0] if said else f"no {' and no '.join(missing)} is given")
     try:
         return check.look(subject)
     except LabError as e:
         return Finding(Level.fail, str(e))
+    except torch.OutOfMemoryError as e:
+        return Finding(Level.skipped, f"the target in float32 does not fit on the GPU ({str(e).partition('.')[0]})")
     except ODD as e:
         return fail(
             f"cannot be judged ({type(e).__name__}: {e})", "", "look at the fields of config.json that it reads"

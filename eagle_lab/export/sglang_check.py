@@ -20,12 +20,16 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from eagle_lab.export.head_files import unpickled, weight_files
+
 
 def main(export: Path, target: Path, inputs: Path, outputs: Path) -> None:
     model, config = build(export, target)
     for parameter in model.parameters():
         parameter.data.fill_(float("nan"))
-    model.load_weights(load_file(export / "model.safetensors").items())
+    # the names as they are in the files: what SGLang makes of them is the question
+    for file in weight_files(export):
+        model.load_weights((load_file(file) if file.suffix == ".safetensors" else unpickled(file)).items())
     untouched = sorted(n for n, p in model.named_parameters() if bool(p.data.isnan().any()))
     given = load_file(inputs)
     for layer in model.model.layers:
@@ -53,10 +57,11 @@ def build(export: Path, target: Path) -> tuple[Any, Any]:
     from sglang.srt.models.llama_eagle3 import LlamaForCausalLMEagle3
     from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
 
+    stated = json.loads((export / "config.json").read_text())
     args = ServerArgs(
         model_path=str(target),
         device="cpu",
-        dtype=json.loads((export / "config.json").read_text())["dtype"],
+        dtype=stated.get("dtype") or stated.get("torch_dtype") or "float16",
         attention_backend="torch_native",
         speculative_draft_model_path=str(export),
     )

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import safe_open
@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from eagle_lab.config.errors import LabError, ServingFault
+from eagle_lab.config.model_config import read_head
 from eagle_lab.draft.head import Head
 from eagle_lab.draft.shape import HeadShape
 from eagle_lab.draft.unroll import one_document, unroll
@@ -36,7 +37,21 @@ def verify(
     Raises ServingFault when a tensor stays unloaded or the logits differ.
     """
     head = Head.with_tensors(shape, read(export, shape), sample["embeds"])
-    ours = first_logits(head, sample["aux"])
+    theirs = through_sglang(export, target, sample, environment)
+    return judge(export, first_logits(head, sample["aux"]), theirs, head)
+
+
+class Theirs(NamedTuple):
+    logits: Tensor
+    """[S - 1, Vd] of the first draft step."""
+    untouched: list[str]
+    """Parameters that loading left as they were."""
+    hot_token_id: Tensor
+    """int64 [Vd]: target ids of the draft ids; empty where there is no map."""
+
+
+def through_sglang(export: Path, target: Path, sample: dict[str, Tensor], environment: Mapping[str, str]) -> Theirs:
+    """Loads a head with SGLang's class, whose parameters are filled with NaN before, and runs one pass of it."""
     with tempfile.TemporaryDirectory() as folder:
         inputs, outputs = Path(folder) / "inputs.safetensors", Path(folder) / "outputs.safetensors"
         given = {"embeds": sample["embeds"][1:], "aux": sample["aux"][:-1]}
@@ -51,10 +66,7 @@ def verify(
             )
         with safe_open(outputs, "pt") as f:
             untouched = json.loads(f.metadata()["untouched"])
-            theirs, hot = f.get_tensor("logits"), f.get_tensor("hot_token_id")
-    return judge(
-        export, ours, theirs, untouched, torch.equal(hot, head.target_ids(torch.arange(shape.draft_vocab_size)))
-    )
+            return Theirs(f.get_tensor("logits"), untouched, f.get_tensor("hot_token_id"))
 
 
 @torch.no_grad()
@@ -67,23 +79,27 @@ def first_logits(head: Head, aux: Tensor) -> Tensor:
     return head.lm_head(next(unroll(head, document, 1)))
 
 
-def judge(export: Path, ours: Tensor, theirs: Tensor, untouched: list[str], same_vocab: bool) -> dict[str, Any]:
-    """The verdict on one comparison; ours, theirs: logits [N, Vd]."""
-    dtype = json.loads((export / "config.json").read_text())["dtype"]
-    unloaded = [n for n in untouched if n not in FROM_TARGET]
+def judge(export: Path, ours: Tensor, theirs: Theirs, head: Head) -> dict[str, Any]:
+    """The verdict on one comparison; ours [N, Vd]: the logits of `head`."""
+    config = read_head(export)
+    dtype = config.get("dtype") or config.get("torch_dtype") or "float16"
+    unloaded = [n for n in theirs.untouched if n not in FROM_TARGET]
     if unloaded:
         raise ServingFault(
             f"{export}: SGLang loads no value into {', '.join(unloaded)}: it would serve noise there, silently. "
             "The export misses these tensors or names them otherwise; export the head again."
         )
-    if not same_vocab:
+    mapped = head.target_ids(torch.arange(head.shape.draft_vocab_size, device=head.d2t.device)).cpu()
+    whole = not theirs.hot_token_id.numel() and torch.equal(mapped, torch.arange(head.shape.vocab_size))
+    if not whole and not torch.equal(theirs.hot_token_id, mapped):
         raise ServingFault(f"{export}: SGLang reads another draft vocabulary than the head's d2t. Export it again.")
-    worst = float((ours - theirs).abs().max())
+    worst = float((ours - theirs.logits).abs().max())
     if not worst <= TOLERANCE[dtype]:
         raise ServingFault(
             f"{export}: SGLang's logits differ from the trained head's by up to {worst:.3g} (allowed "
             f"{TOLERANCE[dtype]:g} in {dtype}). Compare rope_parameters, rms_norm_eps and head_dim in config.json with "
             "the target's."
         )
-    agree = float((ours.argmax(-1) == theirs.argmax(-1)).float().mean())
-    return {"positions": len(ours), "max_logit_difference": worst, "argmax_agreement": agree, "untouched": untouched}
+    agree = float((ours.argmax(-1) == theirs.logits.argmax(-1)).float().mean())
+    found = {"positions": len(ours), "max_logit_difference": worst, "argmax_agreement": agree}
+    return {**found, "untouched": theirs.untouched}

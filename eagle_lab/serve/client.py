@@ -31,6 +31,7 @@ UNREACHABLE = (httpx.HTTPError, httpx.InvalidURL)
 CALL_TIMEOUT_S = 60.0
 """Of what is no generation."""
 DONE = "data: [DONE]"
+CHAT = "/v1/chat/completions"
 GARBAGE = (ValueError, RecursionError)
 """What json raises."""
 
@@ -67,8 +68,16 @@ class Completion:
     total_s: float
     lengths: list[int]
     """Tokens so far at each message."""
-    hidden_width: int | None
-    """Width of the returned hidden states, when they were asked for."""
+    hidden_states: list[Any] | None
+    """As returned, when they were asked for: first the prompt's rows as one block, then single ones."""
+
+    @property
+    def hidden_width(self) -> int | None:
+        """Of the returned hidden states."""
+        row = self.hidden_states
+        while row and isinstance(row[0], list):
+            row = row[0]
+        return len(row) if row is not None else None
 
 
 class Client:
@@ -105,6 +114,15 @@ class Client:
     def flush(self) -> None:
         """Empties the KV cache and zeroes the server's counters; waits for running requests to end."""
         self._call("POST", "/flush_cache", params={"timeout": 30})
+
+    def chat_tokens(self, messages: list[dict[str, str]]) -> int:
+        """How many tokens the server makes of these messages by its own chat template."""
+        body = {"messages": messages, "max_tokens": 1, "temperature": 0}
+        where, text = f"{self.base_url}{CHAT}", self._call("POST", CHAT, json=body).text
+        found = _object(where, text)
+        _check(where, text, found, {"usage": dict})
+        _check(where, text, found["usage"], {"prompt_tokens": int})
+        return int(found["usage"]["prompt_tokens"])
 
     def generate(
         self,
@@ -300,13 +318,5 @@ def completion(answers: list[dict[str, Any]], started: float, first_token_s: flo
         first_token_s=first_token_s,
         total_s=total_s,
         lengths=[len(a["output_ids"]) for a in answers],
-        hidden_width=_width(meta["hidden_states"]) if meta.get("hidden_states") else None,
+        hidden_states=meta.get("hidden_states") or None,
     )
-
-
-def _width(states: list[Any]) -> int:
-    """Of the first row: the prompt's rows come as one block, later ones singly."""
-    row = states
-    while row and isinstance(row[0], list):
-        row = row[0]
-    return len(row)

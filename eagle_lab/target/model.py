@@ -79,6 +79,15 @@ class TargetModel:
         finally:
             self._streams.clear()
 
+    @torch.no_grad()
+    def streams(self, ids: list[int]) -> Tensor:
+        """[n, S, H]: what enters each decoder layer k = 0..n-1 at these tokens; layer 0's are the embeddings."""
+        states = self.decoder(
+            input_ids=torch.tensor([ids], device=self.device), use_cache=False, output_hidden_states=True
+        ).hidden_states
+        self._streams.clear()
+        return torch.cat([state.to(self.device) for state in states[: len(self.decoder.layers)]])
+
     @cached_property
     def lm_head_weight(self) -> Tensor:
         """[V, H]; the embeddings themselves in a tied model."""

@@ -55,7 +55,7 @@ class FakeClient:
             first_token_s=0.0,
             total_s=0.0,
             lengths=[],
-            hidden_width=None,
+            hidden_states=None,
         )
 
 

@@ -178,7 +178,7 @@ def test_every_check_says_what_it_catches() -> None:
         assert check.CATCHES.endswith(".")
         assert check.REPORTS
         assert set(check.LEADS_TO) <= set(names)
-        assert set(check.NEEDS) <= {"head", "target", "dataset"}
+        assert set(check.NEEDS) <= {"head", "target", "dataset", "served"}
 
 
 def test_only_headers_and_slices_are_read(good: Made, monkeypatch: pytest.MonkeyPatch) -> None:

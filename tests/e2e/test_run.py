@@ -10,15 +10,21 @@ import json
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
-from eagle_lab.cli.expectation import judge_replay
-from eagle_lab.cli.stages import given_head, locate_target
+from eagle_lab.cli.stages import ExportedHead, given_head, locate_target
 from eagle_lab.config import load
 from eagle_lab.config.files import read_jsonl
+from eagle_lab.config.schema import Config
 from eagle_lab.disk.inventory import outputs
+from eagle_lab.doctor.checks import replayed as check
+from eagle_lab.doctor.finding import Level
+from eagle_lab.doctor.replay import Replayed, load_head
+from eagle_lab.doctor.truth import replayed, target_model
 from eagle_lab.report.diagnosis import alarm
 from tests.e2e.conftest import Lab
 from tests.promised import PROMISED_COLUMNS
@@ -147,6 +153,13 @@ def test_a_second_launch_starts_nothing(finished: Lab) -> None:
     assert {p: p.stat().st_mtime_ns for p in finished.outputs.rglob("server.log")} == before
 
 
+def replay_of(config: Config, head: ExportedHead, requests: list[dict[str, Any]]) -> list[Replayed]:
+    model = target_model(config, locate_target(config), head.aux_layers)
+    steps = config.spec.num_steps
+    assert steps is not None
+    return replayed(load_head(head.path, model.embed_weight), model, requests, steps)
+
+
 def test_training_equals_serving(finished: Lab) -> None:
     """Our head, replayed over the tokens that the server returned, predicts every request's histogram."""
     measured = point(finished, "measurements/chain_5-*")
@@ -157,8 +170,7 @@ def test_training_equals_serving(finished: Lab) -> None:
     config = load.load_file(point(finished, "sweeps/demo_tiny/spec=chain_5-*") / "config.yaml")
     config.paths.cache = finished.environment["EAGLE_LAB_CACHE"]
     head = given_head(point(finished, "heads/*/export/*"))
-    found = judge_replay(config, locate_target(config), head, requests)
-    assert found.startswith(f"{len(requests)} of {len(requests)} requests equal")
+    assert all(r.equal for r in replay_of(config, head, requests))
 
 
 def test_the_row_says_what_the_head_promised(finished: Lab) -> None:
@@ -178,8 +190,6 @@ def test_the_row_says_what_the_head_promised(finished: Lab) -> None:
 def test_the_replay_sees_a_head_that_is_not_the_served_one(finished: Lab, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
-    from eagle_lab.config.errors import ServingFault
-
     head = given_head(point(finished, "heads/*/export/*"))
     for file in head.path.iterdir():
         # without the manifest it is a head of its own, not an export that was edited
@@ -191,8 +201,13 @@ def test_the_replay_sees_a_head_that_is_not_the_served_one(finished: Lab, tmp_pa
     config = load.load_file(point(finished, "sweeps/demo_tiny/spec=chain_5-*") / "config.yaml")
     config.paths.cache = finished.environment["EAGLE_LAB_CACHE"]
     requests = read_jsonl(point(finished, "measurements/chain_5-*") / "requests.jsonl")
-    with pytest.raises(ServingFault, match="does not compute what was trained"):
-        judge_replay(config, locate_target(config), given_head(tmp_path), requests)
+    found = replay_of(config, given_head(tmp_path), requests)
+    assert not all(r.equal for r in found)
+    subject: Any = SimpleNamespace(config=config, truth=SimpleNamespace(replayed=found))
+    verdict = check.look(subject)
+    assert verdict.level is Level.fail
+    assert "serving is at fault" in verdict.fix
+    assert "at the first draft" in verdict.found
 
 
 def test_greedy_text_is_the_same_with_and_without_speculation(finished: Lab) -> None:

@@ -79,7 +79,7 @@ class FakeClient:
             first_token_s=0.1,
             total_s=1.0 if drafts == 0 else 0.5,
             lengths=[min(1 + i * (drafts + 1), tokens) for i in range(rounds + 1)],
-            hidden_width=None,
+            hidden_states=None,
         )
 
 

@@ -14,7 +14,7 @@ from eagle_lab.config.errors import LabError, ServingFault
 from eagle_lab.doctor.replay import shape_of
 from eagle_lab.draft.shape import HeadShape
 from eagle_lab.export import sglang
-from eagle_lab.export.verify import judge, verify
+from eagle_lab.export.verify import Theirs, judge, verify
 from eagle_lab.serve.launch import import_environment
 from tests.draft.conftest import SHAPE, random_head
 
@@ -124,14 +124,18 @@ def test_another_rope_theta_in_config_json_is_seen(exported, tmp_path):
 
 def test_a_tensor_that_sglang_would_not_load_is_named(tmp_path):
     with pytest.raises(ServingFault, match=r"loads no value into model\.fc\.weight"):
-        judge(tmp_path, *_judged(tmp_path), ["model.embed_tokens.weight", "model.fc.weight"], True)
+        judge(*_judged(tmp_path, ["model.embed_tokens.weight", "model.fc.weight"], 0))
     with pytest.raises(ServingFault, match="another draft vocabulary"):
-        judge(tmp_path, *_judged(tmp_path), ["model.embed_tokens.weight"], False)
+        judge(*_judged(tmp_path, ["model.embed_tokens.weight"], 1))
+    assert judge(*_judged(tmp_path, ["model.embed_tokens.weight"], 0))["max_logit_difference"] == 0
 
 
-def _judged(path):
+def _judged(path, untouched, shift):
     (path / "config.json").write_text(json.dumps({"dtype": "float32"}))
-    return torch.zeros(3, 4), torch.zeros(3, 4)
+    head = random_head(SHAPE)
+    size = SHAPE.draft_vocab_size
+    theirs = Theirs(torch.zeros(3, size), untouched, head.target_ids(torch.arange(size)) + shift)
+    return path, torch.zeros(3, size), theirs, head
 
 
 def test_reading_a_torn_or_foreign_export_is_refused(exported):
