@@ -28,10 +28,10 @@ MAY_IMPORT = {
     "export": {"draft", "config"},
     "data": {"serve", "target", "config"},
     "evaluate": {"serve", "config", "track"},
-    "plan": {"draft", "target", "data", "config"},
+    "plan": {"train", "draft", "target", "data", "config"},
     "benchmark": {"train", "draft", "ops", "config"},
     "train": {"data", "draft", "ops", "target", "config", "track"},
-    "doctor": {"train", "draft", "evaluate", "export", "serve", "target", "data", "config"},
+    "doctor": {"plan", "train", "draft", "evaluate", "export", "serve", "target", "data", "config"},
 }
 TORCH_FREE = {"config", "cli", "sweep", "disk", "report", "track", "serve"}
 GRAB_BAGS = {"utils", "util", "helpers", "common", "misc", "manager"}

@@ -134,6 +134,8 @@ class Doctor:
     """Checks by name that may fail; rows name them."""
     json: bool = False
     """doctor: one JSON list instead of a table."""
+    dry_step: bool = False
+    """Makes some training steps of the largest size on this machine, where there is a dataset."""
 
 
 @dataclass

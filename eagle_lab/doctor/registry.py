@@ -19,13 +19,16 @@ from eagle_lab.doctor.checks import (
     biases,
     break_even,
     chat_template,
+    contamination,
     coverage,
     cut,
     draft_vocabulary,
+    dry_step,
     dtype,
     embedding,
     end_of_turn,
     files,
+    layer_convention,
     loaded,
     made_for,
     mask,
@@ -34,6 +37,7 @@ from eagle_lab.doctor.checks import (
     positions,
     random_head,
     replayed,
+    room,
     rope,
     same_answers,
     served_as,
@@ -65,13 +69,16 @@ FILES = cast(
     (
         *(files, architecture, made_for, one_layer, tied_embeddings, draft_vocabulary, norms, biases, tensors, shapes),
         *(aux_layers, aux_width, vocabulary_map, values, embedding, rope, positions, dtype, activation, end_of_turn),
-        *(mask, cut, amount, coverage),
+        *(mask, cut, amount, contamination, coverage, room, dry_step),
     ),
 )
 """Of what lies on disk."""
 SERVED = cast(
     tuple[Check, ...],
-    (served_as, loaded, chat_template, aux_states, replayed, random_head, accept_length, same_answers, break_even),
+    (
+        *(served_as, loaded, chat_template, aux_states, replayed),
+        *(layer_convention, random_head, accept_length, same_answers, break_even),
+    ),
 )
 """Of what a server answered."""
 CHECKS = (*FILES, *SERVED)

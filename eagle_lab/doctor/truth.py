@@ -68,6 +68,17 @@ class Truth:
     def replayed(self) -> list[Replayed]:
         return self._replayed(self.ours)
 
+    def shifted(self, by: int) -> list[Replayed] | None:
+        """With the states of the layers `by` further; None where there are none."""
+        layers = [k + by for k in self.aux_layers]
+        if layers[0] < 1 or layers[-1] >= self.target.num_hidden_layers:
+            return None
+        self.model.read(layers)
+        try:
+            return self._replayed(self.ours)
+        finally:
+            self.model.read(self.aux_layers)
+
     @cached_property
     def random(self) -> list[Replayed]:
         """By a head of the same sizes and spread whose matrices were never trained."""

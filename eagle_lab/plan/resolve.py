@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from eagle_lab.config.aux_layers import resolve, sglang_ids
@@ -9,6 +10,12 @@ from eagle_lab.config.errors import LabError
 from eagle_lab.config.schema import Config, TargetFacts
 from eagle_lab.draft.cost import head_parameters
 from eagle_lab.draft.shape import HeadShape
+
+
+def facts_of(target: dict[str, Any]) -> TargetFacts:
+    """Of a target without a preset: its own config.json knows."""
+    names = [f.name for f in fields(TargetFacts) if f.name != "architecture"]
+    return TargetFacts(architecture=target["architectures"][0], **{k: target.get(k) for k in names})
 
 
 def checked(config: Config, facts: TargetFacts) -> tuple[int, str]:

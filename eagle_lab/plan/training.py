@@ -55,44 +55,67 @@ def target_size(facts: TargetFacts) -> TargetSize | None:
     return TargetSize(layers + 2 * facts.vocab_size * h, layers, h, wide, facts.vocab_size)
 
 
-def planned(config: Config, facts: TargetFacts, shape: HeadShape, work: Work, here: str | None) -> dict[str, str]:
-    """Label -> text. here: the name of this machine's GPU."""
-    stored = config.trainer.capture is Capture.stored
-    size = target_size(facts)
+@dataclass(frozen=True)
+class Needs:
+    """What a training takes, in bytes."""
+
+    states: float
+    """The target's states of all rows: on disk (capture=stored), in the host's memory (cached), or nowhere (online)."""
+    checkpoints: float
+    memory: dict[str, float] | None
+    """Of one GPU at the largest step, by what holds it; None for a target whose size does not follow from its facts."""
+
+    def fits(self, gpu: Gpu) -> bool | None:
+        return None if self.memory is None else sum(self.memory.values()) < gpu.gib * GIB
+
+
+def largest_step(config: Config, facts: TargetFacts, shape: HeadShape, work: Work) -> Training:
+    """One GPU's part of it."""
     share = max(1, config.trainer.devices * config.trainer.accumulate)
-    optimizer = config.optim.optimizer["_target_"].rsplit(".", 1)[-1]
-    training = Training(
+    return Training(
         shape=shape,
         steps=config.loss.unroll_steps,
         documents=work.largest[::share],
-        optimizer=optimizer,
+        optimizer=config.optim.optimizer["_target_"].rsplit(".", 1)[-1],
         frozen_lm_head=config.draft.freeze_lm_head,
-        target=None if stored else size,
+        target=None if config.trainer.capture is Capture.stored else target_size(facts),
     )
-    states = features_bytes(shape, work.tokens, work.rows)
+
+
+def needs(config: Config, facts: TargetFacts, shape: HeadShape, work: Work) -> Needs:
+    unknown = config.trainer.capture is not Capture.stored and target_size(facts) is None
+    return Needs(
+        states=features_bytes(shape, work.tokens, work.rows),
+        checkpoints=CHECKPOINTS * 3 * FP32 * head_parameters(shape),
+        memory=None if unknown else memory(largest_step(config, facts, shape, work)),
+    )
+
+
+def planned(config: Config, facts: TargetFacts, shape: HeadShape, work: Work, here: str | None) -> dict[str, str]:
+    """Label -> text. here: the name of this machine's GPU."""
+    need = needs(config, facts, shape, work)
     place = {
-        Capture.cached: f"{_gib(states)} of host memory",
-        Capture.stored: f"{_gib(states)} on disk",
-        Capture.online: f"none are kept (trainer.capture=stored would take {_gib(states)} on disk)",
+        Capture.cached: f"{_gib(need.states)} of host memory",
+        Capture.stored: f"{_gib(need.states)} on disk",
+        Capture.online: f"none are kept (trainer.capture=stored would take {_gib(need.states)} on disk)",
     }[config.trainer.capture]
     known = work.known or f"none is made yet; at most {len(work.documents):,} rows of data.max_length"
     found = {
         "dataset": f"{known}: {work.tokens:,} tokens, {work.rows:,} supervised",
         "training": f"{len(work.steps):,} steps, {work.tokens_trained:,} tokens",
         "target's states": place,
-        "checkpoints": f"{_gib(CHECKPOINTS * 3 * FP32 * head_parameters(shape))} on disk",
+        "checkpoints": f"{_gib(need.checkpoints)} on disk",
     }
     name = config.plan.gpu or here
     gpu = gpu_named(name) if name else None
     if gpu is None:
         return found | {"memory, hours": _unknown(name)}
-    if not stored and size is None:
+    if need.memory is None:
         return found | {"memory, hours": f"not counted: the size of a {facts.architecture} does not follow from facts"}
-    parts = memory(training)
-    whole = sum(parts.values())
-    fits = "" if whole < gpu.gib * GIB else " DOES NOT FIT: lower trainer.batch_tokens or batch_size"
-    listed = ", ".join(f"{part} {value / GIB:.1f}" for part, value in parts.items() if value > 0.05 * GIB)
-    taken = hours(seconds(config, training, work, gpu))
+    whole = sum(need.memory.values())
+    fits = "" if need.fits(gpu) else " DOES NOT FIT: lower trainer.batch_tokens or batch_size"
+    listed = ", ".join(f"{part} {value / GIB:.1f}" for part, value in need.memory.items() if value > 0.05 * GIB)
+    taken = hours(seconds(config, largest_step(config, facts, shape, work), work, gpu))
     return found | {
         "GPU memory": f"{_gib(whole)} of {gpu.gib:.0f} on {name} at the largest step:{fits} {listed}",
         "hours": f"about {taken} on {config.trainer.devices} x {name}, by sizes alone",

@@ -47,16 +47,23 @@ class TargetModel:
         device_map: str | None = None,
     ) -> None:
         """device_map: accelerate's; the layers lie on several devices then, what is captured comes to `device`."""
-        assert aux_layers == sorted(set(aux_layers)), aux_layers
         self.located = located
-        self.aux_layers = aux_layers
         self.device = torch.device(device)
         model = _load(located, dtype, device_map)
         self.model: Any = (model if device_map else model.to(self.device)).eval().requires_grad_(False)
         self.decoder = _decoder(self.model, located)
         self._streams: dict[int, Tensor] = {}
-        for k in aux_layers:
-            self.decoder.layers[k].register_forward_pre_hook(self._keep(k), with_kwargs=True)
+        self._hooks: list[Any] = []
+        self.read(aux_layers)
+
+    def read(self, aux_layers: list[int]) -> None:
+        """Captures these layers' states from now on."""
+        assert aux_layers == sorted(set(aux_layers)), aux_layers
+        for hook in self._hooks:
+            hook.remove()
+        layers = self.decoder.layers
+        self._hooks = [layers[k].register_forward_pre_hook(self._keep(k), with_kwargs=True) for k in aux_layers]
+        self.aux_layers = aux_layers
 
     def _keep(self, k: int) -> Any:
         def hook(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

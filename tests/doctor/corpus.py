@@ -1,12 +1,16 @@
-"""Faults, each made from a good head by a small function; the check that must name it, and who reported it."""
+"""Faults, each made from a good head or server start by a small function; what must name them, who reported them."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 Files = tuple[dict[str, Any], dict[str, Tensor]]
@@ -19,6 +23,26 @@ class Fault:
     check: str
     report: str
     plant: Callable[[dict[str, Any], dict[str, Tensor]], object]
+
+
+@dataclass(frozen=True)
+class ServerFault:
+    name: str
+    check: str
+    report: str
+    words: Callable[[list[str], Path, Path], list[str]] = lambda words, target, folder: words
+    """(the right command, the target, a folder for files) -> the command that was typed."""
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def changed(head: Path, into: Path, plant: Callable[[dict[str, Any], dict[str, Tensor]], object]) -> Path:
+    """A copy of this head with the fault in it."""
+    copy = shutil.copytree(head, into / "head")
+    config, tensors = json.loads((copy / "config.json").read_text()), load_file(copy / "model.safetensors")
+    plant(config, tensors)
+    (copy / "config.json").write_text(json.dumps(config))
+    save_file(tensors, copy / "model.safetensors")
+    return copy
 
 
 def drop(*names: str) -> Callable[[dict[str, Any], dict[str, Tensor]], object]:
@@ -114,4 +138,65 @@ FAULTS = (
     Fault("another activation", "activation", "speculators#796", say(hidden_act="gelu")),
     Fault("for another vocabulary", "made for this target", "vllm-ascend#5974", say(vocab_size=999)),
     Fault("for a wider target", "made for this target", "SpecForge#487", say(target_hidden_size=128)),
+)
+
+
+def typed(**arguments: str | None) -> Callable[[list[str], Path, Path], list[str]]:
+    """Other values for arguments; None leaves one out, an argument that was not there is added."""
+
+    def words(right: list[str], target: Path, folder: Path) -> list[str]:
+        out = list(right)
+        for name, value in arguments.items():
+            flag = "--" + name.replace("_", "-")
+            if flag in out:
+                at = out.index(flag)
+                del out[at : at + 2]
+            out += [flag, value] if value is not None else []
+        return out
+
+    return words
+
+
+def another_template(words: list[str], target: Path, folder: Path) -> list[str]:
+    file = folder / "other.jinja"
+    file.write_text("{% for m in messages %}[{{ m.role }}] {{ m.content }} {% endfor %}answer: ")
+    return [*words, "--chat-template", str(file)]
+
+
+def other_weights(words: list[str], target: Path, folder: Path) -> list[str]:
+    """The same tokens under the same name: each layer's states turned in pairs, lm_head with them."""
+    copy = shutil.copytree(target, folder / "target")
+    tensors = load_file(copy / "model.safetensors")
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        w = tensors[name]
+        tensors[name] = torch.stack([-w[:, 1::2], w[:, 0::2]], -1).flatten(1).contiguous()
+    save_file(tensors, copy / "model.safetensors", metadata={"format": "pt"})
+    return typed(model_path=str(copy), served_model_name=str(target))(words, target, folder)
+
+
+SPECULATION = ("algorithm", "draft_model_path", "num_steps", "eagle_topk", "num_draft_tokens")
+SERVER_FAULTS = (
+    ServerFault("EAGLE for EAGLE3", "served as EAGLE-3", "sglang PR#21272", typed(speculative_algorithm="EAGLE")),
+    ServerFault(
+        "fewer draft tokens",
+        "served as EAGLE-3",
+        "sglang#3762",
+        typed(speculative_num_steps="1", speculative_num_draft_tokens="2"),
+    ),
+    ServerFault(
+        "no speculation",
+        "served as EAGLE-3",
+        "slime#1177",
+        typed(**dict.fromkeys((f"speculative_{name}" for name in SPECULATION), None)),
+    ),
+    ServerFault("another precision", "served as EAGLE-3", "SpecForge#104", typed(dtype="bfloat16")),
+    ServerFault("a shorter context", "served as EAGLE-3", "sglang#6783", typed(context_length="256")),
+    ServerFault("another chat template", "chat template", "SpecForge#885", another_template),
+    ServerFault("a rotated target", "aux states", "vllm-ascend#5974", other_weights),
+    ServerFault(
+        "acceptance that is made up",
+        "training equals serving",
+        "SpecForge#455",
+        environment={"SGLANG_SIMULATE_ACC_LEN": "3", "SGLANG_SIMULATE_ACC_METHOD": "match-expected"},
+    ),
 )

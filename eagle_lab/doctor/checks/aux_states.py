@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from eagle_lab.config.aux_layers import sglang_ids
 from eagle_lab.doctor.finding import Finding, Skipped, fail, ok, warn
 from eagle_lab.doctor.subject import Subject
 
@@ -15,7 +16,7 @@ CATCHES = (
 )
 REPORTS = ("sglang PR#25454", "vllm#43671", "vllm#50170", "tokenspeed PR#526", "vllm-ascend#5974", "SpecForge PR#431")
 NEEDS = ("head", "target", "served")
-LEADS_TO = ("training equals serving", "random head", "accept length", "break-even")
+LEADS_TO = ("training equals serving", "layer convention", "random head", "accept length", "break-even")
 
 SAME = 0.99
 """Mean cosine of the same layer's states; float32 gives 1.0000, bfloat16 0.999. Neighbours may come as near as 0.98."""
@@ -48,7 +49,7 @@ def look(s: Subject) -> Finding:
         return fail(
             f"the server feeds the states entering layers {text}{off}",
             f"{wanted}, as trained",
-            f"write {[k - 1 for k in wanted]} into eagle_config of the head's config.json (one less than each)",
+            f"write {sglang_ids(wanted, s.its_target.architecture)} into eagle_config of the head's config.json",
         )
     rms = [float(streams[k][1:].square().mean().sqrt()) for k in wanted]
     if max(rms) > LOUD * min(rms):
