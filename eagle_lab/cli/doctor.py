@@ -13,7 +13,7 @@ from rich.text import Text
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.paths import expanded
-from eagle_lab.config.schema import Config, SpecKind
+from eagle_lab.config.schema import Config, Engine, SpecKind
 from eagle_lab.doctor.finding import Finding, Level, Verdict
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def run(config: Config, out: Path) -> int:
 
     target = locate_target(config)
     given = expanded("head", config.head) if config.head is not None else head_stage(config).path
-    subject = Subject(config, HeadDirectory(given), target, known_dataset(config))
+    subject = Subject(config, HeadDirectory(given, config.doctor.engine), target, known_dataset(config))
     verdicts = examine(subject, FILES)
     of_data = {check.NAME for check in FILES if "dataset" in check.NEEDS}
     failed = [v for v in failing(config, verdicts) if v.check not in of_data]
@@ -59,11 +59,15 @@ def failing(config: Config, verdicts: list[Verdict]) -> list[Verdict]:
 
 
 def stop_at_failures(config: Config, target: LocatedTarget, head: Path | None, dataset: Dataset | None) -> None:
-    """What can be told before a GPU is used. LabError, most likely cause first, for what doctor.ignore leaves."""
+    """What can be told before a GPU is used. LabError, most likely cause first, for what doctor.ignore leaves.
+
+    By SGLang, which is what these points are served with, whatever doctor.engine says.
+    """
     from eagle_lab.doctor.head_directory import HeadDirectory
     from eagle_lab.doctor.registry import FILES, diagnosis, examine
     from eagle_lab.doctor.subject import Subject
 
+    config = replace(config, doctor=replace(config.doctor, engine=Engine.sglang))
     subject = Subject(config, HeadDirectory(head) if head else None, target, dataset)
     left = failing(config, diagnosis(examine(subject, FILES)))
     if left:
@@ -89,6 +93,8 @@ def _served(config: Config, subject: Subject, out: Path, why_not: str | None) ->
     from eagle_lab.serve.chat import load_tokenizer, messages
     from eagle_lab.serve.launch import Launch
 
+    if config.doctor.engine is Engine.vllm:
+        why_not = "a vLLM server is not started here"
     if why_not is None and config.spec.kind is not SpecKind.chain:
         why_not = "a server is asked with spec=chain_5 or another chain only"
     if why_not:

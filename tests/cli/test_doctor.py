@@ -112,3 +112,12 @@ def test_a_head_made_elsewhere_and_a_server_that_is_another(known, tmp_path):
     assert "speculative_num_draft_tokens=3" in table["served as EAGLE-3"][1]
     assert {table[name][1] for name in SERVED[1:]} == {"no server answers as it was asked to"}
     assert code == 1
+
+
+def test_by_vllm_no_server_is_asked(known, tmp_path):
+    code, table, text = doctor(known, known.head, "http://127.0.0.1:1", tmp_path, "doctor.engine=vllm")
+    assert list(table) == CHECKS, text
+    assert {name for name, (v, *_) in table.items() if v == "FAIL"} == set(), text
+    assert {table[name][1] for name in SERVED} == {"a vLLM server is not started here"}
+    assert table["aux layers"][1].endswith("which vLLM does not read there; it captures [2, 4, 5]")
+    assert code == 0

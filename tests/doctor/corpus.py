@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 Files = tuple[dict[str, Any], dict[str, Tensor]]
@@ -19,6 +23,16 @@ class Fault:
     check: str
     report: str
     plant: Callable[[dict[str, Any], dict[str, Tensor]], object]
+
+
+def changed(head: Path, into: Path, plant: Callable[[dict[str, Any], dict[str, Tensor]], object]) -> Path:
+    """A copy of this head with the fault in it."""
+    copy = shutil.copytree(head, into / "head")
+    config, tensors = json.loads((copy / "config.json").read_text()), load_file(copy / "model.safetensors")
+    plant(config, tensors)
+    (copy / "config.json").write_text(json.dumps(config))
+    save_file(tensors, copy / "model.safetensors")
+    return copy
 
 
 def drop(*names: str) -> Callable[[dict[str, Any], dict[str, Tensor]], object]:

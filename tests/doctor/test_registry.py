@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.schema import Config
@@ -19,79 +16,21 @@ from eagle_lab.doctor.finding import Level
 from eagle_lab.doctor.head_directory import HeadDirectory
 from eagle_lab.doctor.registry import CHECKS, diagnosis, examine
 from eagle_lab.doctor.subject import Subject
-from eagle_lab.target.locate import LocatedTarget
-from tests.doctor.corpus import FAULTS, Fault
-from tests.known_acceptance import CPU, known_pair
-
-Made = tuple[LocatedTarget, Path]
-
-
-@pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """A head with random weights, so that no tensor of it is special."""
-    target, head = known_pair(tmp_path_factory.mktemp("doctor"))
-    tensors = load_file(head / "model.safetensors")
-    g = torch.Generator().manual_seed(0)
-    for name, t in tensors.items():
-        if t.is_floating_point() and t.ndim > 1:
-            tensors[name] = torch.randn(t.shape, generator=g)
-    save_file(tensors, head / "model.safetensors")
-    return target, head
-
-
-def subject(good: Made, head: Path) -> Subject:
-    return Subject(Config(name="test", server=replace(CPU, context_length=512)), HeadDirectory(head), good[0])
-
-
-def changed(good: Made, into: Path, plant: Callable[[dict[str, Any], dict[str, torch.Tensor]], object]) -> Path:
-    head = shutil.copytree(good[1], into / "head")
-    config, tensors = json.loads((head / "config.json").read_text()), load_file(head / "model.safetensors")
-    plant(config, tensors)
-    (head / "config.json").write_text(json.dumps(config))
-    save_file(tensors, head / "model.safetensors")
-    return head
+from tests.doctor.corpus import FAULTS, Fault, changed
+from tests.doctor.heads import Made, subject
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.name)
 def test_a_fault_is_named_first(good: Made, tmp_path: Path, fault: Fault) -> None:
-    found = diagnosis(examine(subject(good, changed(good, tmp_path, fault.plant))))
+    found = diagnosis(examine(subject(good, changed(good[1], tmp_path, fault.plant))))
     assert [v.check for v in found][:1] == [fault.check], found
     follows = next(check.LEADS_TO for check in CHECKS if fault.check == check.NAME)
     assert {v.check for v in found[1:]} <= set(follows), found
     assert found[0].finding.fix or "Supported" in found[0].finding.found or found[0].finding.found
 
 
-def specforge(c: dict[str, Any], t: dict[str, torch.Tensor]) -> None:
-    """No eagle_config options beyond the ids, the older rope names."""
-    c.pop("rope_parameters")
-    for name in ("num_aux_hidden_states", "fc_norm", "norm_before_fc", "norm_output"):
-        c.pop(name)
-
-
-def modelopt(c: dict[str, Any], t: dict[str, torch.Tensor]) -> None:
-    """layers.0 instead of midlayer, no t2d."""
-    t.pop("t2d")
-    for name in [n for n in t if n.startswith("midlayer.")]:
-        t[name.replace("midlayer", "layers.0")] = t.pop(name)
-
-
-def prefixed(c: dict[str, Any], t: dict[str, torch.Tensor]) -> None:
-    """Saved as a part of a model."""
-    for name in [n for n in t if n.startswith("midlayer.")]:
-        t[f"model.{name}"] = t.pop(name)
-
-
-def without_ids(c: dict[str, Any], t: dict[str, torch.Tensor]) -> None:
-    """SGLang's own choice of layers, as SpecForge's default trains."""
-    c.pop("eagle_config")
-
-
-@pytest.mark.parametrize("layout", [lambda c, t: None, specforge, modelopt, prefixed])
-def test_a_good_head_has_no_fault(good: Made, tmp_path: Path, layout: Callable[..., None]) -> None:
-    head = changed(good, tmp_path, layout)
-    if layout.__name__ != "<lambda>":
-        (head / "export.json").unlink()
-    verdicts = examine(subject(good, head))
+def test_a_good_head_has_no_fault(good: Made) -> None:
+    verdicts = examine(subject(good, good[1]))
     assert diagnosis(verdicts) == []
     assert {v.level for v in verdicts} <= {Level.ok, Level.warn, Level.skipped}
 
@@ -125,7 +64,7 @@ ODD: dict[str, Any] = {
 
 @pytest.mark.parametrize("field", ODD)
 def test_any_value_in_config_json_gives_a_verdict(good: Made, tmp_path: Path, field: str) -> None:
-    verdicts = examine(subject(good, changed(good, tmp_path, lambda c, t: c.update({field: ODD[field]}))))
+    verdicts = examine(subject(good, changed(good[1], tmp_path, lambda c, t: c.update({field: ODD[field]}))))
     assert len(verdicts) == len(CHECKS)
     assert diagnosis(verdicts)
 
@@ -136,7 +75,7 @@ def test_a_tensor_of_any_shape_gives_a_verdict(good: Made, tmp_path: Path, name:
     def plant(c: dict[str, Any], t: dict[str, torch.Tensor]) -> None:
         t[name] = torch.zeros(size, dtype=t[name].dtype)
 
-    assert len(examine(subject(good, changed(good, tmp_path, plant)))) == len(CHECKS)
+    assert len(examine(subject(good, changed(good[1], tmp_path, plant)))) == len(CHECKS)
 
 
 def test_a_map_in_any_order_serves(good: Made, tmp_path: Path) -> None:
@@ -146,11 +85,11 @@ def test_a_map_in_any_order_serves(good: Made, tmp_path: Path) -> None:
         ids = t["d2t"] + torch.arange(len(t["d2t"]))
         t["d2t"] = ids.flip(0) - torch.arange(len(ids))
 
-    assert diagnosis(examine(subject(good, changed(good, tmp_path, plant)))) == []
+    assert diagnosis(examine(subject(good, changed(good[1], tmp_path, plant)))) == []
 
 
 def test_another_trainer_s_rope_is_a_warning(good: Made, tmp_path: Path) -> None:
-    head = changed(good, tmp_path, lambda c, t: c.update(rope_parameters=None, rope_theta=1e6))
+    head = changed(good[1], tmp_path, lambda c, t: c.update(rope_parameters=None, rope_theta=1e6))
     (head / "export.json").unlink()
     verdicts = examine(subject(good, head))
     assert diagnosis(verdicts) == []
@@ -162,7 +101,7 @@ def test_an_mla_head_is_not_judged_as_a_llama(good: Made, tmp_path: Path) -> Non
         c["architectures"] = ["Eagle3DeepseekV2ForCausalLM"]
         t["midlayer.self_attn.q_a_proj.weight"] = t.pop("midlayer.self_attn.q_proj.weight")
 
-    assert diagnosis(examine(subject(good, changed(good, tmp_path, plant)))) == []
+    assert diagnosis(examine(subject(good, changed(good[1], tmp_path, plant)))) == []
 
 
 def test_what_is_not_given_is_skipped() -> None:
