@@ -45,6 +45,8 @@ def run(config: Config, out: Path) -> int:
         Console().print(_table(str(given), verdicts))
         for number, v in enumerate(diagnosis(verdicts), 1):
             print(f"{number}. {v.check}: {_said(v.finding)}")
+        if config.doctor.views:
+            _print_views(subject)
     return 1 if failing(config, verdicts) else 0
 
 
@@ -120,3 +122,24 @@ def _table(title: str, verdicts: list[Verdict]) -> Table:
         label = LABELS.get(f.level, f.level.value)
         table.add_row(v.check, label, Text(f.found), Text(f.wanted), Text(f.fix))
     return table
+
+
+def _print_views(subject: Subject) -> None:
+    """A table of what an engine does not take as it is there, or takes in another way than the other one."""
+    from eagle_lab.doctor.registry import ODD
+    from eagle_lab.doctor.views import VERSIONS, views
+
+    head = subject.given
+    try:
+        names = [header.name for header in head.headers.values()]
+        rows = views(head.written, names, subject.its_target.num_hidden_layers)
+    except (LabError, *ODD) as e:
+        print(f"no views: {e}")
+        return
+    table = Table(title="What the engines make of it, where they differ or do not take it")
+    for column in ("field or tensor", *VERSIONS.values()):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        if row.telling:
+            table.add_row(row.part, *(Text(str(row.by[engine])) for engine in VERSIONS))
+    Console().print(table)

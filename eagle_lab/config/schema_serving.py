@@ -138,6 +138,8 @@ class Doctor:
 
     engine: Engine = Engine.sglang
     """doctor: the engine that is to load the head."""
+    views: bool = False
+    """doctor: also a table of what each engine loads, drops, defaults or overwrites."""
     ignore: list[str] = default(default_factory=list)
     """Checks by name that may fail; rows name them."""
     json: bool = False

@@ -121,3 +121,26 @@ def test_by_vllm_no_server_is_asked(known, tmp_path):
     assert {table[name][1] for name in SERVED} == {"a vLLM server is not started here"}
     assert table["aux layers"][1].endswith("which vLLM does not read there; it captures [2, 4, 5]")
     assert code == 0
+
+
+def test_the_views_of_both_engines(known, tmp_path):
+    views = ("doctor.views=true", "doctor.engine=vllm")
+    code, table, text = doctor(known, known.head, "http://127.0.0.1:1", tmp_path, *views)
+    assert code == 0, text
+    assert "vLLM 0.33.0" in text
+    assert table["t2d"] == ["dropped", "dropped"]
+    assert table["dtype"] == ["loaded: float32", "overwritten: by the target's"]
+    assert "fc.weight" not in table, "both load it"
+    assert table["eagle_aux_hidden_state_layer_ids"] == ["default: none", "default: captures [2, 4, 5]"]
+    head = shutil.copytree(known.head, tmp_path / "head")
+    (head / "config.json").write_text("[]")
+    code, _, text = doctor(known, head, "http://127.0.0.1:1", tmp_path, *views)
+    assert code == 1
+    assert "no views: " in text
+    assert "Traceback" not in text
+    code, _, text = doctor(known, known.head, "http://127.0.0.1:1", tmp_path, *views, "--json")
+    assert "no views" not in text
+    assert "vLLM 0.33.0" not in text
+    code, _, text = doctor(known, known.head, "http://127.0.0.1:1", tmp_path, "doctor.engine=tensorrt")
+    assert code == 2
+    assert "Traceback" not in text
