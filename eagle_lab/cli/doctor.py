@@ -13,7 +13,7 @@ from rich.text import Text
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.paths import expanded
-from eagle_lab.config.schema import Config, SpecKind
+from eagle_lab.config.schema import Config, Engine, SpecKind
 from eagle_lab.doctor.finding import Finding, Level, Verdict
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def run(config: Config, out: Path) -> int:
 
     target = locate_target(config)
     given = expanded("head", config.head) if config.head is not None else head_stage(config).path
-    subject = Subject(config, HeadDirectory(given), target, known_dataset(config))
+    subject = Subject(config, HeadDirectory(given, config.doctor.engine), target, known_dataset(config))
     verdicts = examine(subject, FILES)
     of_data = {check.NAME for check in FILES if "dataset" in check.NEEDS}
     failed = [v for v in failing(config, verdicts) if v.check not in of_data]
@@ -45,6 +45,8 @@ def run(config: Config, out: Path) -> int:
         Console().print(_table(str(given), verdicts))
         for number, v in enumerate(diagnosis(verdicts), 1):
             print(f"{number}. {v.check}: {_said(v.finding)}")
+        if config.doctor.views:
+            _print_views(subject)
     return 1 if failing(config, verdicts) else 0
 
 
@@ -59,11 +61,15 @@ def failing(config: Config, verdicts: list[Verdict]) -> list[Verdict]:
 
 
 def stop_at_failures(config: Config, target: LocatedTarget, head: Path | None, dataset: Dataset | None) -> None:
-    """What can be told before a GPU is used. LabError, most likely cause first, for what doctor.ignore leaves."""
+    """What can be told before a GPU is used. LabError, most likely cause first, for what doctor.ignore leaves.
+
+    By SGLang, which is what these points are served with, whatever doctor.engine says.
+    """
     from eagle_lab.doctor.head_directory import HeadDirectory
     from eagle_lab.doctor.registry import FILES, diagnosis, examine
     from eagle_lab.doctor.subject import Subject
 
+    config = replace(config, doctor=replace(config.doctor, engine=Engine.sglang))
     subject = Subject(config, HeadDirectory(head) if head else None, target, dataset)
     left = failing(config, diagnosis(examine(subject, FILES)))
     if left:
@@ -89,6 +95,8 @@ def _served(config: Config, subject: Subject, out: Path, why_not: str | None) ->
     from eagle_lab.serve.chat import load_tokenizer, messages
     from eagle_lab.serve.launch import Launch
 
+    if config.doctor.engine is Engine.vllm:
+        why_not = "a vLLM server is not started here"
     if why_not is None and config.spec.kind is not SpecKind.chain:
         why_not = "a server is asked with spec=chain_5 or another chain only"
     if why_not:
@@ -114,3 +122,24 @@ def _table(title: str, verdicts: list[Verdict]) -> Table:
         label = LABELS.get(f.level, f.level.value)
         table.add_row(v.check, label, Text(f.found), Text(f.wanted), Text(f.fix))
     return table
+
+
+def _print_views(subject: Subject) -> None:
+    """A table of what an engine does not take as it is there, or takes in another way than the other one."""
+    from eagle_lab.doctor.registry import ODD
+    from eagle_lab.doctor.views import VERSIONS, views
+
+    head = subject.given
+    try:
+        names = [header.name for header in head.headers.values()]
+        rows = views(head.written, names, subject.its_target.num_hidden_layers)
+    except (LabError, *ODD) as e:
+        print(f"no views: {e}")
+        return
+    table = Table(title="What the engines make of it, where they differ or do not take it")
+    for column in ("field or tensor", *VERSIONS.values()):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        if row.telling:
+            table.add_row(row.part, *(Text(str(row.by[engine])) for engine in VERSIONS))
+    Console().print(table)

@@ -16,6 +16,7 @@ from eagle_lab.config.errors import LabError
 from eagle_lab.config.paths import expanded
 from eagle_lab.config.schema_serving import (
     Doctor,
+    Engine,
     Server,
     ServerKind,
     Spec,
@@ -59,6 +60,7 @@ __all__ = [
     "Doctor",
     "Draft",
     "DraftInit",
+    "Engine",
     "Keep",
     "Loss",
     "LossKind",

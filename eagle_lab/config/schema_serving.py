@@ -126,10 +126,20 @@ def check_url(url: str) -> None:
         raise LabError(f"server.url={url}: http://host:port or https://host:port is wanted.")
 
 
+class Engine(Enum):
+    sglang = "sglang"
+    vllm = "vllm"
+    """By what its source says: no vLLM server is started."""
+
+
 @dataclass
 class Doctor:
     """What doctor, and the checks before train and bench, do with what they find."""
 
+    engine: Engine = Engine.sglang
+    """doctor: the engine that is to load the head."""
+    views: bool = False
+    """doctor: also a table of what each engine loads, drops, defaults or overwrites."""
     ignore: list[str] = default(default_factory=list)
     """Checks by name that may fail; rows name them."""
     json: bool = False

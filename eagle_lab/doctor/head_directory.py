@@ -12,6 +12,8 @@ from torch import Tensor
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.model_config import read_config, read_export
+from eagle_lab.config.schema import Engine
+from eagle_lab.doctor import vllm
 from eagle_lab.doctor.finding import Skipped
 from eagle_lab.draft.shape import HeadShape, rope_parameters
 from eagle_lab.export.head_files import AGAIN, ARCHITECTURE, unpickled, weight_files
@@ -35,14 +37,25 @@ class Header(NamedTuple):
 
 
 class HeadDirectory:
-    """Tensors go by the names that SGLang gives them, without `model.`: layers.0.mlp.up_proj.weight, fc.weight, d2t."""
+    """As one engine reads it. Tensors go by the names that the engine gives them: layers.0.mlp.up_proj.weight, d2t."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, engine: Engine = Engine.sglang) -> None:
+        self.path, self.engine = path, engine
+
+    @cached_property
+    def written(self) -> dict[str, Any]:
+        """config.json as it stands there."""
+        return read_config(self.path)
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        return read_config(self.path)
+        """config.json as the engine's class sees it."""
+        return vllm.flattened(self.written) if self.engine is Engine.vllm else self.written
+
+    @property
+    def nested(self) -> bool:
+        """Whether the engine takes it for speculators' layout."""
+        return self.engine is Engine.vllm and vllm.is_nested(self.written)
 
     @cached_property
     def export(self) -> dict[str, Any]:
@@ -51,20 +64,28 @@ class HeadDirectory:
 
     @property
     def architecture(self) -> str:
+        """The class that the engine looks for."""
         found = self.config.get("architectures") or ["none"]
-        return str(found[0] if isinstance(found, list) else found)
+        name = str(found[0] if isinstance(found, list) else found)
+        return vllm.served_class(name) if self.engine is Engine.vllm else name
+
+    @property
+    def is_llama(self) -> bool:
+        """Whether the engine runs a Llama layer for it, whose tensors are known here."""
+        return self.architecture in (vllm.LLAMA if self.engine is Engine.vllm else (ARCHITECTURE,))
 
     @property
     def layer_ids(self) -> list[int] | None:
-        """eagle_aux_hidden_state_layer_ids where SGLang looks for them."""
+        """eagle_aux_hidden_state_layer_ids where SGLang looks for them, and where vLLM only counts them."""
         inner = self.config.get("eagle_config")
         ids = inner.get("eagle_aux_hidden_state_layer_ids") if isinstance(inner, dict) else None
         return ids if isinstance(ids, list) and all(type(k) is int for k in ids) else None
 
     @property
     def aux_norms(self) -> bool:
-        """Whether SGLang norms each aux state before fc."""
-        return bool(self.config.get("fc_norm") or self.config.get("use_aux_norm"))
+        """Whether the engine norms each aux state before fc; the older name is SGLang's alone."""
+        older = self.engine is Engine.sglang and self.config.get("use_aux_norm")
+        return bool(self.config.get("fc_norm") or older)
 
     @property
     def norm_before_fc(self) -> bool:
@@ -79,13 +100,15 @@ class HeadDirectory:
         for file in weight_files(self.path):
             if file.suffix != ".safetensors":
                 for name, tensor in unpickled(file).items():
-                    found[_known(name)] = Header(tuple(tensor.shape), str(tensor.dtype), file, name)
+                    found[known_name(name, self.engine)] = Header(tuple(tensor.shape), str(tensor.dtype), file, name)
                 continue
             try:
                 with safe_open(file, "pt") as part:
                     for name in part.keys():  # noqa: SIM118
                         view = part.get_slice(name)
-                        found[_known(name)] = Header(tuple(view.get_shape()), view.get_dtype(), file, name)
+                        found[known_name(name, self.engine)] = Header(
+                            tuple(view.get_shape()), view.get_dtype(), file, name
+                        )
             except (OSError, SafetensorError) as e:
                 raise LabError(f"{file}: not a whole safetensors file ({e}). {AGAIN}") from e
         return found
@@ -152,7 +175,10 @@ class HeadDirectory:
         return shape, tensors | {"t2d": t2d}
 
 
-def _known(name: str) -> str:
+def known_name(name: str, engine: Engine) -> str:
+    """The engine's name of a tensor; vLLM's llama_eagle3.py strips no `model.` and knows one older name only."""
+    if engine is Engine.vllm:
+        return name.replace("midlayer.", "layers.0.")
     name = name.removeprefix("model.")
     for old, new in RENAMED:
         name = name.replace(old, new)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from eagle_lab.config.aux_layers import captured_by_sglang
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.schema import Config
+from eagle_lab.config.schema import Config, Engine
 from eagle_lab.data.dataset import Dataset
 from eagle_lab.doctor.head_directory import HeadDirectory
 from eagle_lab.target.locate import LocatedTarget
@@ -30,6 +30,11 @@ class Subject:
     """Why no server answers as it was asked to: a verdict of its own."""
     missing: dict[str, str] = field(default_factory=dict)
     """Part -> why it is not there, where more is to be said than that it was not given."""
+
+    @property
+    def engine(self) -> Engine:
+        """That is to load the head; `head` is to be read for the same one."""
+        return self.config.doctor.engine
 
     @property
     def given(self) -> HeadDirectory:

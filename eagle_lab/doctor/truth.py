@@ -54,6 +54,11 @@ class Truth:
         return target_model(self.config, self.target, self.aux_layers)
 
     @cached_property
+    def embed(self) -> Tensor:
+        """The target's, as data: as a parameter it would become one of the head's."""
+        return self.model.embed_weight.detach()
+
+    @cached_property
     def streams(self) -> Tensor:
         """[n, S, H] float32 on the CPU: what enters layer k = 0..n-1 at each of the shown prompt's tokens."""
         return self.model.streams(self.served.shown).float().cpu()
@@ -62,7 +67,7 @@ class Truth:
     def ours(self) -> Head:
         """The head in float32, whoever trained it. Raises Skipped for one that is not of our shape."""
         shape, tensors = self.head.as_ours()
-        return Head.with_tensors(shape, tensors, self.model.embed_weight)
+        return Head.with_tensors(shape, tensors, self.embed)
 
     @cached_property
     def replayed(self) -> list[Replayed]:
@@ -82,7 +87,7 @@ class Truth:
     @cached_property
     def random(self) -> list[Replayed]:
         """By a head of the same sizes and spread whose matrices were never trained."""
-        head = Head.with_tensors(self.ours.shape, dict(self.ours.state_dict()), self.model.embed_weight)
+        head = Head.with_tensors(self.ours.shape, dict(self.ours.state_dict()), self.embed)
         generator = torch.Generator().manual_seed(RANDOM_SEED)
         with torch.no_grad():
             for weight in (p for p in head.parameters() if p.ndim > 1):

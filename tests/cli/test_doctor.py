@@ -53,7 +53,7 @@ def test_a_good_head(known, tmp_path):
     assert [name for name, (v, *_) in table.items() if v == "skipped"] == [*NO_DATA, *NOT_THERE], text
     assert table["served as EAGLE-3"][1] == "EAGLE3, aux states 192 wide"
     assert table["loaded weights"][1].startswith("every parameter filled; logits within")
-    assert table["random head"][1].startswith("replayed accept length 4.")
+    assert table["random head"][1].startswith("replayed accept length 2.56; a random head's 1.00")
     assert table["training equals serving"][1].startswith("3 of 3 requests equal")
     assert code == 0
 
@@ -112,3 +112,35 @@ def test_a_head_made_elsewhere_and_a_server_that_is_another(known, tmp_path):
     assert "speculative_num_draft_tokens=3" in table["served as EAGLE-3"][1]
     assert {table[name][1] for name in SERVED[1:]} == {"no server answers as it was asked to"}
     assert code == 1
+
+
+def test_by_vllm_no_server_is_asked(known, tmp_path):
+    code, table, text = doctor(known, known.head, "http://127.0.0.1:1", tmp_path, "doctor.engine=vllm")
+    assert list(table) == CHECKS, text
+    assert {name for name, (v, *_) in table.items() if v == "FAIL"} == set(), text
+    assert {table[name][1] for name in SERVED} == {"a vLLM server is not started here"}
+    assert table["aux layers"][1].endswith("which vLLM does not read there; it captures [2, 4, 5]")
+    assert code == 0
+
+
+def test_the_views_of_both_engines(known, tmp_path):
+    views = ("doctor.views=true", "doctor.engine=vllm")
+    code, table, text = doctor(known, known.head, "http://127.0.0.1:1", tmp_path, *views)
+    assert code == 0, text
+    assert "vLLM 0.33.0" in text
+    assert table["t2d"] == ["dropped", "dropped"]
+    assert table["dtype"] == ["loaded: float32", "overwritten: by the target's"]
+    assert "fc.weight" not in table, "both load it"
+    assert table["eagle_aux_hidden_state_layer_ids"] == ["default: none", "default: captures [2, 4, 5]"]
+    head = shutil.copytree(known.head, tmp_path / "head")
+    (head / "config.json").write_text("[]")
+    code, _, text = doctor(known, head, "http://127.0.0.1:1", tmp_path, *views)
+    assert code == 1
+    assert "no views: " in text
+    assert "Traceback" not in text
+    code, _, text = doctor(known, known.head, "http://127.0.0.1:1", tmp_path, *views, "--json")
+    assert "no views" not in text
+    assert "vLLM 0.33.0" not in text
+    code, _, text = doctor(known, known.head, "http://127.0.0.1:1", tmp_path, "doctor.engine=tensorrt")
+    assert code == 2
+    assert "Traceback" not in text

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.schema import Config
@@ -18,28 +16,8 @@ from eagle_lab.doctor.finding import Level
 from eagle_lab.doctor.head_directory import HeadDirectory
 from eagle_lab.doctor.registry import CHECKS, diagnosis, examine
 from eagle_lab.doctor.subject import Subject
-from eagle_lab.target.locate import LocatedTarget
 from tests.doctor.corpus import FAULTS, Fault, changed
-from tests.known_acceptance import CPU, known_pair
-
-Made = tuple[LocatedTarget, Path]
-
-
-@pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """A head with random weights, so that no tensor of it is special."""
-    target, head = known_pair(tmp_path_factory.mktemp("doctor"))
-    tensors = load_file(head / "model.safetensors")
-    g = torch.Generator().manual_seed(0)
-    for name, t in tensors.items():
-        if t.is_floating_point() and t.ndim > 1:
-            tensors[name] = torch.randn(t.shape, generator=g)
-    save_file(tensors, head / "model.safetensors")
-    return target, head
-
-
-def subject(good: Made, head: Path) -> Subject:
-    return Subject(Config(name="test", server=replace(CPU, context_length=512)), HeadDirectory(head), good[0])
+from tests.doctor.heads import Made, subject
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.name)
@@ -51,37 +29,8 @@ def test_a_fault_is_named_first(good: Made, tmp_path: Path, fault: Fault) -> Non
     assert found[0].finding.fix or "Supported" in found[0].finding.found or found[0].finding.found
 
 
-def specforge(c: dict[str, Any], t: dict[str, torch.Tensor]) -> None:
-    """No eagle_config options beyond the ids, the older rope names."""
-    c.pop("rope_parameters")
-    for name in ("num_aux_hidden_states", "fc_norm", "norm_before_fc", "norm_output"):
-        c.pop(name)
-
-
-def modelopt(c: dict[str, Any], t: dict[str, torch.Tensor]) -> None:
-    """layers.0 instead of midlayer, no t2d."""
-    t.pop("t2d")
-    for name in [n for n in t if n.startswith("midlayer.")]:
-        t[name.replace("midlayer", "layers.0")] = t.pop(name)
-
-
-def prefixed(c: dict[str, Any], t: dict[str, torch.Tensor]) -> None:
-    """Saved as a part of a model."""
-    for name in [n for n in t if n.startswith("midlayer.")]:
-        t[f"model.{name}"] = t.pop(name)
-
-
-def without_ids(c: dict[str, Any], t: dict[str, torch.Tensor]) -> None:
-    """SGLang's own choice of layers, as SpecForge's default trains."""
-    c.pop("eagle_config")
-
-
-@pytest.mark.parametrize("layout", [lambda c, t: None, specforge, modelopt, prefixed])
-def test_a_good_head_has_no_fault(good: Made, tmp_path: Path, layout: Callable[..., None]) -> None:
-    head = changed(good[1], tmp_path, layout)
-    if layout.__name__ != "<lambda>":
-        (head / "export.json").unlink()
-    verdicts = examine(subject(good, head))
+def test_a_good_head_has_no_fault(good: Made) -> None:
+    verdicts = examine(subject(good, good[1]))
     assert diagnosis(verdicts) == []
     assert {v.level for v in verdicts} <= {Level.ok, Level.warn, Level.skipped}
 

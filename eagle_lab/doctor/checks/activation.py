@@ -6,7 +6,7 @@ from eagle_lab.doctor.finding import Finding, fail, ok
 from eagle_lab.doctor.subject import Subject
 
 NAME = "activation"
-CATCHES = "hidden_act other than silu: SGLang's Llama MLP refuses it at start."
+CATCHES = "hidden_act other than silu: the Llama MLP of both engines refuses it at start."
 REPORTS = ("speculators#796",)
 NEEDS = ("head",)
 LEADS_TO = ()
@@ -15,5 +15,5 @@ LEADS_TO = ()
 def look(s: Subject) -> Finding:
     found = s.field("hidden_act")
     if found not in (None, "silu"):
-        return fail(str(found), "silu", "SGLang's class runs silu only")
+        return fail(str(found), "silu", "both engines' classes run silu only")
     return ok("silu")

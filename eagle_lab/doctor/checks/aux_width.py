@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from eagle_lab.config.schema import Engine
+from eagle_lab.doctor import vllm
 from eagle_lab.doctor.finding import Finding, fail, ok
 from eagle_lab.doctor.subject import Subject
 
 NAME = "aux width"
 CATCHES = (
     "fc for another number of aux states than config.json makes SGLang capture (it counts num_aux_hidden_states, "
-    "then the ids, then three), or for a target of another width."
+    "then the ids, then three; vLLM captures by other ids than it counts), or for a target of another width, or "
+    "not run at all (use_aux_hidden_state)."
 )
 REPORTS = ("sglang PR#14920", "sglang#24663")
 NEEDS = ("head",)
@@ -18,10 +21,20 @@ LEADS_TO = ("values",)
 def look(s: Subject) -> Finding:
     head, c = s.given, s.given.config
     ids, stated = head.layer_ids, c.get("num_aux_hidden_states")
-    counted = stated if isinstance(stated, int) else len(ids) if ids else 3
+    inner = c.get("eagle_config")
+    if isinstance(inner, dict) and inner.get("use_aux_hidden_state") is False and "fc.weight" in head.headers:
+        return fail("use_aux_hidden_state=false, and fc is there", "true", "no aux state is captured, fc is not run")
+    if s.engine is Engine.vllm and head.is_llama:
+        captured, counted = vllm.stated_ids(c) or (), vllm.states_counted(c, ids)
+        if isinstance(captured, list | tuple) and (many := len(captured) or 3) != counted:
+            where = "transformer_layer_config" if head.nested else "config.json"
+            fix = f"vLLM does not count the ids that it captures: write num_aux_hidden_states={many} into {where}"
+            return fail(f"{many} states are captured, fc is made for {counted}", f"{many}", fix)
+    else:
+        counted = stated if isinstance(stated, int) else len(ids) if ids else 3
+        if ids and len(ids) != counted:
+            return fail(f"{len(ids)} layer ids, num_aux_hidden_states={stated}", "as many", "correct config.json")
     width = c.get("target_hidden_size") or c.get("hidden_size") or 0
-    if ids and len(ids) != counted:
-        return fail(f"{len(ids)} layer ids, num_aux_hidden_states={stated}", "as many", "correct config.json")
     if "fc.weight" not in head.headers:
         return fail("no fc.weight", f"[{c.get('hidden_size')}, {counted * width}]", "export it again")
     found = head.headers["fc.weight"].shape

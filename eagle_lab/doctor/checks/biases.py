@@ -1,12 +1,18 @@
-"""Are there biases that SGLang drops?"""
+"""Are there biases that the engine drops?"""
 
 from __future__ import annotations
 
+from typing import Any
+
+from eagle_lab.config.schema import Engine
 from eagle_lab.doctor.finding import Finding, fail, ok
 from eagle_lab.doctor.subject import Subject
 
 NAME = "biases"
-CATCHES = "Biases of q, k, v or the MLP, which SGLang drops; attention_bias or bias without the weights that it makes."
+CATCHES = (
+    "Biases of q, k, v or the MLP, which SGLang drops; attention_bias or bias without the weights that it makes. vLLM "
+    "reads those of attention_bias and mlp_bias, and drops fc's."
+)
 REPORTS = ("SpecForge#292",)
 NEEDS = ("head",)
 LEADS_TO = ("tensors",)
@@ -15,11 +21,21 @@ LEADS_TO = ("tensors",)
 def look(s: Subject) -> Finding:
     head, c = s.given, s.given.config
     found = {n for n in head.headers if n.endswith(".bias")}
-    # sglang 0.5.20, srt/models/llama.py: attention_bias and bias give o_proj one; llama_eagle3.py makes qkv without
-    read = {"fc.bias"} if c.get("bias") else set()
-    read |= {"layers.0.self_attn.o_proj.bias"} if c.get("bias") or c.get("attention_bias") else set()
+    read = made(c, s.engine)
     if dropped := sorted(found - read):
         return fail(", ".join(dropped[:3]), "none", "train without biases (attention_bias=false): these are not read")
     if noise := sorted(read - found):
-        return fail(f"bias or attention_bias is true, no {noise[0]}", "both or none", "noise is served: say false")
+        return fail(f"a flag makes {noise[0]}, which is not there", "both or none", "noise is served: say false")
     return ok(", ".join(sorted(found)) or "none")
+
+
+def made(c: dict[str, Any], engine: Engine) -> set[str]:
+    """The biases that an engine's class has for these flags."""
+    # sglang 0.5.20, srt/models/llama.py: attention_bias and bias give o_proj one; llama_eagle3.py makes qkv without
+    # vllm 0.33.0, model_executor/models/llama_eagle3.py: qkv by attention_bias; fc without; llama.py: the MLP's
+    layer = {"self_attn.o_proj"} if c.get("bias") or c.get("attention_bias") else set()
+    if engine is Engine.vllm:
+        layer |= {f"self_attn.{p}_proj" for p in "qkv"} if c.get("attention_bias") else set()
+        layer |= {f"mlp.{p}_proj" for p in ("gate", "up", "down")} if c.get("mlp_bias") else set()
+    fc = {"fc.bias"} if c.get("bias") and engine is Engine.sglang else set()
+    return fc | {f"layers.0.{name}.bias" for name in layer}

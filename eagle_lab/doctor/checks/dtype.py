@@ -1,7 +1,8 @@
-"""In which type will the head be served?"""
+"""In which type will the head be served? By vLLM in the target's (config/speculative.py of vllm 0.33.0)."""
 
 from __future__ import annotations
 
+from eagle_lab.config.schema import Engine
 from eagle_lab.doctor.finding import Finding, fail, ok, warn
 from eagle_lab.doctor.subject import Subject
 
@@ -18,6 +19,8 @@ def look(s: Subject) -> Finding:
     strange = [n for n, h in s.given.headers.items() if h.dtype.startswith(("I", "U")) and n not in ("d2t", "t2d")]
     if strange:
         return fail(f"{strange[0]} is {s.given.headers[strange[0]].dtype}", "floating point", "export it unquantised")
+    if s.engine is Engine.vllm:
+        return ok(f"{found or 'not said'}; loaded in the target's")
     if found is None:
         return warn("not said: float16 is taken", s.config.server.dtype, "write dtype into config.json")
     if found == "float16" and s.config.server.dtype != "float16":

@@ -1,4 +1,4 @@
-"""Are the files that SGLang loads there, and whole?"""
+"""Are the files that the engine loads there, and whole?"""
 
 from __future__ import annotations
 

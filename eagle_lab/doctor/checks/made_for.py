@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eagle_lab.config.schema import Engine
 from eagle_lab.doctor.finding import Finding, fail, ok
 from eagle_lab.doctor.subject import Subject
 from eagle_lab.serve.pairing import check_target
@@ -15,7 +16,8 @@ LEADS_TO = ("aux layers", "aux width", "vocabulary map", "embedding", "rope")
 
 def look(s: Subject) -> Finding:
     target, c = s.its_target, s.given.config
-    check_target(target.path, target.architecture)
+    if s.engine is Engine.sglang:  # vLLM captures in nearly every class, and in those of transformers
+        check_target(target.path, target.architecture)
     pairs: dict[str, tuple[object, object]] = {
         "vocab_size": (c.get("vocab_size"), target.vocab_size),
         "hidden_size": (c.get("target_hidden_size") or c.get("hidden_size"), target.hidden_size),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eagle_lab.config.schema import Engine
 from eagle_lab.doctor.finding import Finding, fail, ok, warn
 from eagle_lab.doctor.subject import Subject
 from eagle_lab.draft.shape import rope_parameters
@@ -30,7 +31,7 @@ def look(s: Subject) -> Finding:
         return fail(f"rope_theta={c['rope_theta']} beside {own}", "one value", "make both say the same")
     if own != wanted:
         return say(f"{own}", f"{wanted}, as the target", "write the target's, unless the head was trained otherwise")
-    if "rope_parameters" not in c or "rope_theta" not in c:
+    if s.engine is Engine.sglang and ("rope_parameters" not in c or "rope_theta" not in c):
         missing = "rope_theta" if "rope_theta" not in c else "rope_parameters"
         return warn(f"no {missing}", "both spellings", "other engines read the other one")
     return ok(", ".join(f"{k} {v}" for k, v in own.items()))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from eagle_lab.config.schema import Engine
+from eagle_lab.doctor import vllm
 from eagle_lab.doctor.finding import Finding, Skipped, fail, ok
 from eagle_lab.doctor.subject import Subject
-from eagle_lab.export.head_files import ARCHITECTURE
 
 NAME = "shapes"
 CATCHES = "Weights of other sizes than config.json says: heads, head_dim, MLP width, draft vocabulary, 2H input."
@@ -16,11 +17,15 @@ SIZES = ("hidden_size", "intermediate_size", "num_attention_heads")
 
 
 def look(s: Subject) -> Finding:
-    if s.given.architecture != ARCHITECTURE:
+    if not s.given.is_llama:
         raise Skipped(f"the tensors of {s.given.architecture} are not known")
     c = s.given.config
     if lacking := [n for n in SIZES if not isinstance(c.get(n), int)]:
         return fail(f"no {', '.join(lacking)} in config.json", "whole numbers", "write them out")
+    if s.given.nested and (lacking := [n for n in vllm.WITHOUT_DEFAULT if c.get(n) is None]):
+        return fail(
+            f"no {', '.join(lacking)} in transformer_layer_config", "its value", "vLLM has no default: write it"
+        )
     h, m, heads = (c[n] for n in SIZES)
     kv, dim = c.get("num_key_value_heads") or heads, c.get("head_dim") or h // heads
     sizes = {
@@ -33,7 +38,8 @@ def look(s: Subject) -> Finding:
         "mlp.down_proj": (h, m),
     }
     wanted: dict[str, tuple[int, ...]] = {f"layers.0.{n}.weight": size for n, size in sizes.items()}
-    if isinstance(c.get("draft_vocab_size"), int) and not c.get("tie_word_embeddings"):
+    trained = s.engine is Engine.vllm or not c.get("tie_word_embeddings")
+    if isinstance(c.get("draft_vocab_size"), int) and trained:
         wanted |= {"lm_head.weight": (c["draft_vocab_size"], h)}
         if c["draft_vocab_size"] != c.get("vocab_size"):
             wanted |= {"d2t": (c["draft_vocab_size"],)}

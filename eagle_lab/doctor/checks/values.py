@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eagle_lab.config.schema import Engine
 from eagle_lab.doctor.finding import Finding, fail, ok
 from eagle_lab.doctor.subject import Subject
 
@@ -9,7 +10,7 @@ NAME = "values"
 CATCHES = "NaN or Inf anywhere, fc or lm_head all equal, rows of lm_head at zero."
 REPORTS = ("SpecForge#104", "SpecForge#577", "EAGLE#222")
 NEEDS = ("head",)
-LEADS_TO = ()
+LEADS_TO = ("embedding",)
 
 VITAL = ("fc.weight", "lm_head.weight")
 """At zero they draft nothing; a layer at zero hands its input on."""
@@ -17,7 +18,8 @@ SKIPPED = ("d2t", "t2d", "embed_tokens.weight")
 
 
 def look(s: Subject) -> Finding:
-    names = [n for n in s.given.headers if n not in SKIPPED]
+    drafts_with = ("embed_tokens.weight",) if s.engine is Engine.vllm else ()
+    names = [n for n in s.given.headers if n not in SKIPPED or n in drafts_with]
     for name in names:
         t = s.given.sample(name).float()
         if not t.numel():

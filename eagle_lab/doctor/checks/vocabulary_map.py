@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import torch
 
+from eagle_lab.config.schema import Engine
 from eagle_lab.doctor.finding import Finding, Skipped, fail, ok
 from eagle_lab.doctor.subject import Subject
 
 NAME = "vocabulary map"
 CATCHES = (
     "d2t that holds absolute ids instead of offsets, is all zero, leaves the vocabulary, has a token twice, "
-    "or names other tokens than t2d, as a map of another training does."
+    "or names other tokens than t2d, as a map of another training does. vLLM: d2t beside a whole vocabulary."
 )
 REPORTS = ("SpecForge PR#534", "SpecForge#300", "speculators PR#1081", "verl-SpeCo PR#66", "EAGLE#222")
 NEEDS = ("head",)
@@ -24,6 +25,9 @@ def look(s: Subject) -> Finding:
         if size in (None, whole):
             raise Skipped("the draft vocabulary is the whole one")
         return fail("no d2t", "offsets of every draft id", "export it again: draft ids would pass for target ids")
+    if s.engine is Engine.vllm and size in (None, whole):
+        # vllm 0.33.0, model_executor/models/llama_eagle3.py: no draft_id_to_target_id then, and a stranger is refused
+        return fail("d2t beside a whole vocabulary", "none", "vLLM stops at it: leave d2t out of the tensors")
     if head.headers["d2t"].dtype not in ("I64", "I32", "torch.int64", "torch.int32"):
         return fail(f"d2t is {head.headers['d2t'].dtype}", "int64", "store it as int64")
     if not isinstance(whole, int):
@@ -35,7 +39,7 @@ def look(s: Subject) -> Finding:
         if t2d is None or not bool(t2d[: len(d2t)].all()):
             return fail("all offsets are zero", "offsets", "the first ids only would be drafted: export it again")
     if bool((d2t[1:] > d2t[:-1]).all()) and len(d2t) > 1 and int(d2t[-1]) < whole and int(ids.max()) >= whole:
-        return fail("d2t holds token ids", "offsets, id - row", "subtract arange: SGLang adds it")
+        return fail("d2t holds token ids", "offsets, id - row", "subtract arange: both engines add it")
     if not (int(ids.min()) >= 0 and int(ids.max()) < whole):
         return fail(f"ids from {int(ids.min())} to {int(ids.max())}", f"0 to {whole - 1}", "write offsets, id - row")
     if len(ids.unique()) < len(ids):
