@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # raised when a change of code changes what a stage produces, so that older results are not taken for new ones
 FEATURES_FORMAT = 1
 TRAIN_FORMAT = 1
-EXPORT_FORMAT = 2
+EXPORT_FORMAT = 3
 # trainer settings that change how a run is watched or spread, not what it produces
 WATCHING = ("checkpoint_every", "log_every", "num_threads", "devices", "strategy", "target_map")
 

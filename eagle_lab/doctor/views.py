@@ -146,7 +146,9 @@ def _field(c: dict[str, Any], part: str, reading: Reading) -> Outcome:
     if value is None:
         return Outcome(Fate.defaulted, reading.default)
     shown = str(value).lower() if isinstance(value, bool) else str(value)
-    return Outcome(reading.fate, f"{value}, {reading.what}" if isinstance(value, list) else reading.what or shown)
+    return Outcome(
+        reading.fate, f"{value}, {reading.what}" if reading.what and isinstance(value, list) else reading.what or shown
+    )
 
 
 def _tensor(engine: Engine, name: str, c: dict[str, Any]) -> Outcome:

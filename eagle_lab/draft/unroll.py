@@ -41,7 +41,7 @@ class Batch:
     whole: Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
-        moved = {k: v.to(device, non_blocking=True) for k, v in self.__dict__.items() if isinstance(v, Tensor)}
+        moved = {k: sent(v, device) for k, v in self.__dict__.items() if isinstance(v, Tensor)}
         return replace(self, **moved, layout=self.layout.to(device))
 
     def step_masks(self, steps: int) -> tuple[Tensor, Tensor]:
@@ -54,6 +54,13 @@ class Batch:
         valid = self.steps_left > step
         at = torch.arange(valid.numel(), device=valid.device)
         return valid, torch.where(valid, at + step, at)
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """On the device. From pinned memory: a copy from other memory waits until the GPU has done all work before it."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 def one_document(input_ids: Tensor, aux: Tensor) -> Batch:

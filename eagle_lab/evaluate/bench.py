@@ -92,7 +92,7 @@ def _losses(launch: Launch, prompts: Prompts, baseline: Measurement, found: Meas
     """
     if prompts.settings.temperature > 0:
         return {"differing_prompts": None, "divergences": None}
-    parted = lossless.differences(baseline.requests, found.requests)
+    parted = lossless.differences(baseline.requests, found.requests, launch.spec.num_draft_tokens or 0)
     if parted and launch.server.kind is ServerKind.cpu and launch.server.dtype == "float32":
         at = parted[0]
         raise ServingFault(

@@ -191,6 +191,7 @@ def describe(launch: Launch, subject: Subject, prompts: Prompts, proof: dict[str
         "temperature": settings.temperature,
         "seed": seed(prompts),
         "concurrency": settings.concurrency,
+        "in_flight": min(settings.concurrency, len(prompts.conversations)),
         "server_kind": launch.server.kind.value,
         "dtype": launch.server.dtype,
         "quantization": launch.server.quantization,

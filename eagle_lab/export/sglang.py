@@ -56,6 +56,8 @@ def config_json(shape: HeadShape, aux_layers: list[int], target: dict[str, Any],
         "fc_norm": shape.fc_norm,
         "norm_before_fc": False,
         "norm_output": shape.norm_output,
+        # vLLM reads the outer ids, canonical; SGLang the inner ones, in its own convention
+        "eagle_aux_hidden_state_layer_ids": aux_layers,
         "eagle_config": {
             "eagle_aux_hidden_state_layer_ids": sglang_ids(aux_layers, target["architectures"][0]),
             "use_aux_hidden_state": True,

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from eagle_lab.config.errors import LabError, ServingFault
-from eagle_lab.config.model_config import read_head
+from eagle_lab.config.model_config import read_config
 from eagle_lab.draft.head import Head
 from eagle_lab.draft.shape import HeadShape
 from eagle_lab.draft.unroll import one_document, unroll
@@ -81,7 +81,7 @@ def first_logits(head: Head, aux: Tensor) -> Tensor:
 
 def judge(export: Path, ours: Tensor, theirs: Theirs, head: Head) -> dict[str, Any]:
     """The verdict on one comparison; ours [N, Vd]: the logits of `head`."""
-    config = read_head(export)
+    config = read_config(export)
     dtype = config.get("dtype") or config.get("torch_dtype") or "float16"
     unloaded = [n for n in theirs.untouched if n not in FROM_TARGET]
     if unloaded:

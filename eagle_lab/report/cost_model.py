@@ -37,6 +37,7 @@ class Point:
     topk: int
     tokens: int
     concurrency: int
+    """Requests in flight: fewer than were asked for where the suite has fewer conversations."""
     accept_length: float
     tok_s: float
     survival: list[float]
@@ -81,7 +82,7 @@ def points(rows: list[dict[str, Any]]) -> list[Point]:
             steps=r["num_steps"],
             topk=r["eagle_topk"],
             tokens=r["num_draft_tokens"],
-            concurrency=r["concurrency"],
+            concurrency=r.get("in_flight") or r["concurrency"],
             accept_length=r["accept_length"],
             tok_s=r["tok_s"],
             survival=r.get("survival") or [],

@@ -140,9 +140,11 @@ def grouped(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 def conditions(row: Row, concurrency: str = "") -> str:
     """Heading of rows that share a condition; `concurrency` replaces theirs."""
+    few = row.get("in_flight") or row["concurrency"]
+    few = f" ({few} in flight: the suite has no more conversations)" if few < row["concurrency"] else ""
     return (
         f"{row['target']}, suite {row['suite']} ({row['suite_digest'][:8]}), "
-        f"concurrency {concurrency or row['concurrency']}, "
+        f"concurrency {concurrency or row['concurrency']}{'' if concurrency else few}, "
         f"temperature {row['temperature']}, {row['max_new_tokens']} new tokens, server {row['server_kind']} "
         f"{row['dtype']}, sglang {row['sglang_version']}, {row['hardware']}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import torch
@@ -26,6 +27,14 @@ def check_settings(config: Config) -> None:
             "or set trainer.accelerator=cpu."
         )
     build_optimizer(config.optim.optimizer, [torch.nn.Parameter(torch.zeros(1))])
+
+
+def release(device: torch.device) -> None:
+    """Frees what nobody holds. A fused target is part of a cycle: an 8B one stayed for the whole training (15 GiB)."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
 
 
 def compute_device(config: Config) -> torch.device:

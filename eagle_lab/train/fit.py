@@ -41,7 +41,7 @@ from eagle_lab.target.weights import TargetWeights
 from eagle_lab.track.tracker import Tracker
 from eagle_lab.train.callbacks import AuxStates, Metrics, Preemption, Throughput, progress
 from eagle_lab.train.checkpoints import BEST, CHECKPOINTS, keep_best, newest
-from eagle_lab.train.device import compute_device, precision, set_threads, shared, target_dtype
+from eagle_lab.train.device import compute_device, precision, release, set_threads, shared, target_dtype
 from eagle_lab.train.features import Stored, capture
 from eagle_lab.train.feed import Cached, Feed, Online, Source, supervised
 from eagle_lab.train.fuse import fuse
@@ -150,6 +150,8 @@ def capture_features(config: Config, located: LocatedTarget, dataset: Dataset, o
     online = Online(target, dataset.rows, device, ops)
     tell = partial(print, file=sys.stderr, flush=True)
     facts = capture(out, dataset.rows, online, width, located.hidden_size, at_once, tell)
+    del target, online
+    release(device)
     return {"aux_layers": aux_layers, **facts}
 
 

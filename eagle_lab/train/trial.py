@@ -59,8 +59,6 @@ def trial(config: Config, located: LocatedTarget, documents: Sequence[Document],
         features = None
         if trainer.capture is Capture.stored:
             features = (out, capture_features(config, located, dataset, out))
-            if torch.cuda.is_available():
-                torch.cuda.reset_peak_memory_stats()
         train_head(config, located, dataset, out, NOWHERE, features)
     except torch.OutOfMemoryError as e:
         raise LabError(

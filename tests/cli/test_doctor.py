@@ -58,9 +58,9 @@ def test_a_good_head(known, tmp_path):
     assert code == 0
 
 
-NO_DATA = ("loss mask", "cut answers", "amount of data", "coverage")
-NOT_THERE = ("chat template", "aux states", "same answers", "break-even")
-"""This server renders no conversation, returns one row of states, and cannot be started without speculation."""
+NO_DATA = ("loss mask", "cut answers", "amount of data", "contamination", "coverage", "room", "dry step")
+NOT_THERE = ("chat template", "aux states", "layer convention", "same answers", "break-even")
+"""This server renders no conversation, returns one row of states, cannot be started plainly; the head is ours."""
 
 
 def test_a_broken_head_starts_nothing(known, tmp_path):
@@ -119,7 +119,7 @@ def test_by_vllm_no_server_is_asked(known, tmp_path):
     assert list(table) == CHECKS, text
     assert {name for name, (v, *_) in table.items() if v == "FAIL"} == set(), text
     assert {table[name][1] for name in SERVED} == {"a vLLM server is not started here"}
-    assert table["aux layers"][1].endswith("which vLLM does not read there; it captures [2, 4, 5]")
+    assert table["aux layers"][1].endswith("the states that enter these layers, as trained")
     assert code == 0
 
 
@@ -131,7 +131,10 @@ def test_the_views_of_both_engines(known, tmp_path):
     assert table["t2d"] == ["dropped", "dropped"]
     assert table["dtype"] == ["loaded: float32", "overwritten: by the target's"]
     assert "fc.weight" not in table, "both load it"
-    assert table["eagle_aux_hidden_state_layer_ids"] == ["default: none", "default: captures [2, 4, 5]"]
+    assert table["eagle_aux_hidden_state_layer_ids"] == [
+        "dropped: [2, 4, 5]",
+        "loaded: [2, 4, 5], what enters these layers",
+    ]
     head = shutil.copytree(known.head, tmp_path / "head")
     (head / "config.json").write_text("[]")
     code, _, text = doctor(known, head, "http://127.0.0.1:1", tmp_path, *views)

@@ -32,7 +32,10 @@ def test_our_head(good: Made, tmp_path: Path) -> None:
     assert fates(rows["architectures"]) == (Fate.loaded, Fate.loaded)
     inner, outer = rows["eagle_config.eagle_aux_hidden_state_layer_ids"], rows["eagle_aux_hidden_state_layer_ids"]
     assert fates(inner) == (Fate.loaded, Fate.dropped)
-    assert outer.by[Engine.vllm] == (Fate.defaulted, "captures [2, 4, 5]")
+    assert fates(outer) == (Fate.dropped, Fate.loaded)
+    assert outer.by[Engine.vllm].what == "[2, 4, 5], what enters these layers"
+    bare = seen(good, tmp_path / "bare", lambda c, t: c.pop("eagle_aux_hidden_state_layer_ids"))
+    assert bare["eagle_aux_hidden_state_layer_ids"].by[Engine.vllm] == (Fate.defaulted, "captures [2, 4, 5]")
     assert fates(rows["t2d"]) == (Fate.dropped, Fate.dropped)
     assert not rows["fc.weight"].telling
     assert not rows["midlayer.mlp.up_proj.weight"].telling

@@ -26,6 +26,15 @@ def test_a_prompt_is_named_once_with_its_first_turn():
     assert differences(baseline, found) == [{"prompt": "b", "turn": 0, "position": 1, "expected": 2, "found": 7}]
 
 
+def test_what_stands_behind_the_end_of_the_turn_is_no_other_answer():
+    ended = row("a", [1, 2]) | {"finish_reason": "stop"}
+    beyond = row("a", [1, 2, 9, 9]) | {"finish_reason": "length"}
+    assert differences([ended], [beyond], num_draft_tokens=2) == []
+    assert differences([ended], [beyond], num_draft_tokens=1), "more than one round can add"
+    assert differences([ended], [beyond | {"finish_reason": "stop"}], num_draft_tokens=2)
+    assert differences([ended], [beyond | {"token_ids": [1, 3, 9, 9]}], num_draft_tokens=2)
+
+
 def test_other_turns_are_refused():
     with pytest.raises(ValueError, match="same turns"):
         differences([row("a", [1])], [row("a", [1]), row("a", [1], turn=1)])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import time
+import weakref
 
 import pytest
 import torch
@@ -269,6 +271,25 @@ def test_stored_states_train_as_those_of_the_target(tmp_path, dataset, monkeypat
     assert curves[1] == pytest.approx(curves[0], rel=2**-8)
     assert curves[1] != curves[0]  # bfloat16 was read
     assert stored["metrics"]["loss_0"] == pytest.approx(online["metrics"]["loss_0"], rel=2**-6)
+
+
+def test_the_target_of_a_capture_does_not_stay(tmp_path, monkeypatch):
+    """A fused one is in a cycle, which only a collection frees: 15 GiB of an 8B target's during the whole training."""
+    seen = []
+
+    def cyclic(*_):
+        target = SmallTarget()
+        target.itself = target
+        seen.append(weakref.ref(target))
+        return target
+
+    monkeypatch.setattr(fit_module, "frozen_target", cyclic)
+    gc.disable()
+    try:
+        fit_module.capture_features(config_of(), LOCATED, dataset_of([(8, 6)] * 4, holdout=1), tmp_path)
+        assert seen[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_kernels_without_a_gpu_are_refused_before_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
