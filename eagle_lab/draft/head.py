@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from eagle_lab.draft.shape import HeadShape
 from eagle_lab.ops.dispatch import OpSet
@@ -73,6 +72,8 @@ class Head(nn.Module):
     embed: Tensor
 
     def __init__(self, shape: HeadShape, ops: OpSet | None = None) -> None:
+        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding  # two seconds, not for every import
+
         super().__init__()
         self.shape = shape
         self.ops = ops or OpSet()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
-
-from transformers import LlamaConfig
+from typing import TYPE_CHECKING, Any
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.schema import Draft
+
+if TYPE_CHECKING:
+    from transformers import LlamaConfig
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class HeadShape:
 
     def llama_config(self) -> LlamaConfig:
         """The transformers config that gives the rotary embedding (all rope types) the head's sizes."""
+        from transformers import LlamaConfig  # two seconds, which a check of files does not need
+
         return LlamaConfig(
             hidden_size=self.hidden_size,
             num_attention_heads=self.num_attention_heads,

@@ -13,7 +13,6 @@ from eagle_lab.plan.training import Work, at_most, hours
 from eagle_lab.target.locate import LocatedTarget
 from eagle_lab.train.feed import supervised
 from eagle_lab.train.schedule import plan
-from eagle_lab.train.trial import STEPS, trial
 
 
 def work_of(config: Config, dataset: Dataset | None) -> Work:
@@ -31,6 +30,8 @@ def work_of(config: Config, dataset: Dataset | None) -> Work:
 
 def measured(config: Config, target: LocatedTarget, work: Work, out: Path) -> str:
     """What some real steps of the largest size took; their files go again."""
+    from eagle_lab.train.trial import STEPS, trial  # brings lightning, a second
+
     if not work.steps:
         raise LabError("plan.measure=true: this config trains no step. Raise trainer.max_epochs.")
     share = work.largest[:: config.trainer.devices]  # one device's

@@ -9,7 +9,6 @@ import torch
 from eagle_lab.config.errors import LabError, ServingFault
 from eagle_lab.doctor.finding import Finding, Skipped, fail, ok
 from eagle_lab.doctor.subject import Subject
-from eagle_lab.export.verify import first_logits, judge, through_sglang
 from eagle_lab.serve.launch import import_environment
 
 NAME = "loaded weights"
@@ -23,6 +22,8 @@ LEADS_TO = ("training equals serving", "random head", "accept length", "break-ev
 
 
 def look(s: Subject) -> Finding:
+    from eagle_lab.export.verify import first_logits, judge, through_sglang
+
     truth = s.truth
     head, ids = truth.ours, torch.tensor(s.server.shown)
     aux = torch.cat([truth.streams[k] for k in s.aux_layers], -1)
