@@ -33,6 +33,8 @@ def _block(found: re.Match[str]) -> str:
     assert rows, f"no row in docs/results/{found['file']} has {wanted}"
     opening = found[0].partition("\n")[0]
     columns, line = (OP_COLUMNS, _op_line) if "op" in rows[0] else (COLUMNS, _line)
+    if any("predicted_tok_s_without_it" in row for row in rows):
+        columns, line = (*COLUMNS, "tok/s predicted from the others"), _predicted_line
     header = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     return "\n".join([opening, *header, *map(line, rows), "<!-- end of rows -->"])
 
@@ -45,6 +47,12 @@ def _line(row: dict[str, Any]) -> str:
     speedup = f"{row['speedup']:.2f} ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
     even = f"{row['break_even_accept_length']:.2f}"
     return f"| {row['spec']} | {accept} | {positions} | {row['tok_s']:,.1f} | {speedup} | {even} |"
+
+
+def _predicted_line(row: dict[str, Any]) -> str:
+    found = row.get("predicted_tok_s_without_it")
+    cell = f"{found:,.1f} ({found / row['tok_s'] - 1:+.1%})" if found else ""
+    return f"{_line(row)} {cell} |"
 
 
 def _op_line(row: dict[str, Any]) -> str:

@@ -23,6 +23,10 @@ from eagle_lab.draft.shape import HeadShape
 
 OTHER = 0.5 * 2**30
 """Bytes: libraries' work space."""
+HALF_SPEED_WIDTH = 1200
+"""States of this width reach half of what wide ones do."""
+HEAD_SHARE, TARGET_SHARE = 0.61, 0.87
+"""Of the peak, with the widest states."""
 OPTIMIZER_STATES = {"SGD": 0, "RMSprop": 1, "Adagrad": 1, "Adafactor": 0}
 """Numbers that torch's optimisers keep per weight; two where nothing is said."""
 
@@ -93,13 +97,14 @@ def features_bytes(shape: HeadShape, tokens: int, rows: int) -> float:
 
 
 def step_seconds(t: Training, gpu: Gpu) -> float:
-    """A rough figure: products at the share of the peak that wide ones reach, everything else at the copy's speed.
+    """Multiply-adds at the share of the GPU's peak that products of this width reach, all else of a step in it.
 
-    Narrow products reach less: on an H200 4,096 wide ones 70 %, 576 wide ones 37 %.
+    Fitted to four trainings on one H200 (docs/training.md): the head's steps reach 47 % of the peak with 4,096 wide
+    states and 20 % with 576 wide ones, the target's pass 67 % and 28 %.
     """
-    flops = step_flops(t.shape, t.steps, t.documents, whole_teacher=t.target is not None)
-    moved = 4 * kept_bytes(t.shape, t.steps, t.tokens, t.rows)
+    reached = gpu.tflop_s * 1e12 * t.shape.hidden_size / (t.shape.hidden_size + HALF_SPEED_WIDTH)
+    taken = step_flops(t.shape, t.steps, t.documents, whole_teacher=False) / (HEAD_SHARE * reached)
     if t.target:
-        flops += 2.0 * t.target.layer_parameters * t.tokens
-    width = t.shape.hidden_size
-    return flops / (gpu.tflop_s * 1e12 * 0.75 * width / (width + 500)) + moved / (gpu.gb_s * 1e9 * 0.7)
+        teacher = 2.0 * t.target.vocab_size * t.target.hidden_size * t.rows
+        taken += (2.0 * t.target.layer_parameters * t.tokens + teacher) / (TARGET_SHARE * reached)
+    return taken

@@ -115,10 +115,11 @@ def planned(config: Config, facts: TargetFacts, shape: HeadShape, work: Work, he
     whole = sum(need.memory.values())
     fits = "" if need.fits(gpu) else " DOES NOT FIT: lower trainer.batch_tokens or batch_size"
     listed = ", ".join(f"{part} {value / GIB:.1f}" for part, value in need.memory.items() if value > 0.05 * GIB)
-    taken = hours(seconds(config, largest_step(config, facts, shape, work), work, gpu))
+    taken = seconds(config, largest_step(config, facts, shape, work), work, gpu)
+    speed = f"{work.tokens_trained / taken:,.0f} tokens/s" if taken else "no step"
     return found | {
         "GPU memory": f"{_gib(whole)} of {gpu.gib:.0f} on {name} at the largest step:{fits} {listed}",
-        "hours": f"about {taken} on {config.trainer.devices} x {name}, by sizes alone",
+        "hours": f"about {hours(taken)} on {config.trainer.devices} x {name} ({speed}), by sizes alone",
     }
 
 

@@ -47,6 +47,29 @@ def test_stored_states_need_no_target() -> None:
     assert stored["target's states"].startswith("2.0 GiB on disk")
 
 
+RESULTS = Path(__file__).resolve().parents[2] / "docs/results/h200.jsonl"
+MEASURED = [row for row in map(json.loads, RESULTS.read_text().splitlines()) if row["what"] == "plan"]
+
+
+@pytest.mark.parametrize("row", MEASURED, ids=lambda r: f"{r['target']} {r['capture']}")
+def test_speed_and_memory_are_those_of_trainings_on_an_h200(row: dict[str, Any]) -> None:
+    config = config_of(
+        f"target={row['target']}",
+        f"trainer.capture={row['capture']}",
+        f"trainer.batch_size={row['batch_size']}",
+        f"draft.vocab_size={row['draft_vocab']}",
+        f"loss.unroll_steps={row['unroll_steps']}",
+        "trainer.max_epochs=200",  # the first one's pass of the target is not in the measured steps
+        "plan.gpu=h200",
+    )
+    found = plan_of(config)
+    speed = float(found["hours"].split("(")[1].split()[0].replace(",", ""))
+    assert speed == pytest.approx(row["measured_tokens_s"], rel=0.2)
+    assert row["trial_tokens_s"] == pytest.approx(row["measured_tokens_s"], rel=0.2)
+    if row["measured_gib"]:
+        assert float(found["GPU memory"].split()[0]) == pytest.approx(row["measured_gib"], rel=0.2)
+
+
 def test_what_does_not_fit_is_said() -> None:
     config = config_of("target=llama31_8b", "trainer.batch_size=32", "plan.gpu=rtx 4090")
     assert "DOES NOT FIT" in plan_of(config)["GPU memory"]
@@ -59,7 +82,7 @@ def test_without_a_gpu_nothing_is_made_up() -> None:
 
 def test_kept_states_save_the_later_epochs_the_target_s_pass() -> None:
     def hours(*more: str) -> float:
-        said = plan_of(config_of("target=llama31_8b", "plan.gpu=l4", "trainer.max_epochs=20", *more))["hours"]
+        said = plan_of(config_of("target=llama31_8b", "plan.gpu=l4", "trainer.max_epochs=3", *more))["hours"]
         return float(said.split()[1]) * (60 if said.split()[2] == "h" else 1)
 
     assert hours("trainer.capture=stored") < hours("trainer.capture=cached") < hours("trainer.capture=online")
