@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from eagle_lab.doctor.vllm import OUTER_IDS
 from tests.doctor.corpus import FAULTS, Fault
 from tests.doctor.corpus_vllm import TAKEN, VLLM_FAULTS
 from tests.doctor.layouts import LAYOUTS
+from tests.doctor.prove import TABLE
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/doctor.md"
 DIFFERENCES = (
@@ -40,11 +42,15 @@ INTRO = f"""# What doctor looks for
     eagle-lab doctor head=/some/head target=smollm2_135m               # files alone, no server: seconds
     eagle-lab doctor head=/some/head target=smollm2_135m spec=chain_5  # and served, probed, replayed draft for draft
     eagle-lab doctor head=/some/head target=smollm2_135m doctor.engine=vllm  # files alone, as vLLM loads them
+    eagle-lab doctor server=url server.url=http://host:30000 target=smollm2_135m spec=chain_5  # a server that runs
+    eagle-lab doctor experiment=demo doctor.dry_step=true              # the data, before a training: room, mask, steps
 
-A head by any trainer may be given. Without `head=` it is the one that the config trains. Exit code 0: nothing fails; 1:
-something does; 2: the command is wrong. `--json` prints a list for machines, `doctor.ignore=[name]` lets a
-check fail. The checks of files also run before a point is measured, those of data before training; a failure stops
-there. Under the table stand the failures, most likely cause first: what another failure brings about comes after it.
+`head=` takes the export of any trainer, or a training's directory. Without it the head is the one that the server
+names, or the one that this config has trained; where there is none, data and target alone are looked at, and nothing
+is made to find out. Exit code 0: nothing fails; 1: something does; 2: the command is wrong. `--json` prints a list for
+machines, `doctor.ignore=[name]` lets a check fail. The checks of files also run before a point is measured, those of
+data before training; a failure stops there. Above the table stand the failures, most likely cause first: what another
+failure brings about comes after it. Five cases from the first command to the conclusion: [doctor/](doctor/README.md).
 
 ## Two engines
 
@@ -53,12 +59,20 @@ The same files are another head to another engine. The checks judge for {VERSION
 are skipped. `doctor.views=true` adds a table of both: which fields of config.json and which tensors each one loads,
 drops, defaults, overwrites or refuses, where they differ or do not take what is there. What differs most:
 """
+SERVED_INTRO = (
+    "## What they cost",
+    "",
+    "Each of SGLang's on the real CPU server, started as if nobody had looked (our launcher refuses most of them). The",
+    "target and its exact head are analytic: its attention adds nothing, and fc reads the first aux state only, so",
+    "that faults of attention, of the other states and of weights that are 1 anyway show no loss here, and are named",
+    "all the same. The last ones are faults of the server's start.",
+    "",
+)
 CHECKED = """
 ## Checks
 
-In the order in which a fault is looked for. With a server come *served as EAGLE-3* (algorithm, tokens and captured
-width as the server itself reports them) and *training equals serving* (the head run by our own code over the tokens
-that the server returned: in float32 every request's histogram must be equal).
+In the order in which a fault is looked for: files, data, then, from *served as EAGLE-3* on, what a server answers. One
+is started with the head, and one without, unless `server=url` names one that runs.
 """
 
 
@@ -82,6 +96,9 @@ def page() -> str:
         "",
         f"The other way round, SGLang fails {', '.join(TAKEN)} and a trained embedding where vLLM serves as trained.",
         "",
+        *SERVED_INTRO,
+        *served(),
+        "",
         "## Good heads as other trainers write them",
         "",
         f"Ours, and {len(LAYOUTS)} more, have no failure for the engine that they are written for.",
@@ -91,6 +108,18 @@ def page() -> str:
         *(f"| {x.name} | {x.source} | {', '.join(e.value for e in x.engines)} |" for x in LAYOUTS),
     ]
     return "\n".join(lines) + "\n"
+
+
+def served() -> list[str]:
+    """What each fault of SGLang's corpus did to the accept length on the real server."""
+    rows = [json.loads(line) for line in TABLE.read_text(encoding="utf-8").splitlines()]
+    right = rows[0]["accept_length"]
+    out = ["| fault | named first | accept length with it | without |", "|---|---|---|---|"]
+    for row in rows[1:]:
+        found = f"{row['accept_length']:.2f}" if row["accept_length"] else "no server starts, or it dies"
+        out.append(f"| {row['fault']} | {row['named']} | {found} | {right:.2f} |")
+    caught = sum(row["named"] is not None for row in rows[1:])
+    return [*out, "", f"Named first: {caught} of {len(rows) - 1}. False alarms on the right head and server: 0."]
 
 
 def table(faults: Sequence[Fault]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,9 @@ from rich.text import Text
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.paths import expanded
-from eagle_lab.config.schema import Config, Engine, SpecKind
+from eagle_lab.config.schema import Config, Engine, ServerKind, SpecKind
 from eagle_lab.doctor.finding import Finding, Level, Verdict
+from eagle_lab.serve.client import Client
 
 if TYPE_CHECKING:
     from eagle_lab.data.dataset import Dataset
@@ -22,18 +24,19 @@ if TYPE_CHECKING:
     from eagle_lab.target.locate import LocatedTarget
 
 PROMPTS = 8
+ORDER = (Level.fail, Level.warn, Level.ok, Level.skipped)
 LABELS = {Level.fail: "FAIL"}
 
 
 def run(config: Config, out: Path) -> int:
-    from eagle_lab.cli.stages import head_stage, known_dataset, locate_target
+    from eagle_lab.cli.stages import known_dataset, locate_target
     from eagle_lab.doctor.head_directory import HeadDirectory
     from eagle_lab.doctor.registry import FILES, SERVED, diagnosis, examine
     from eagle_lab.doctor.subject import Subject
 
-    target = locate_target(config)
-    given = expanded("head", config.head) if config.head is not None else head_stage(config).path
-    subject = Subject(config, HeadDirectory(given, config.doctor.engine), target, known_dataset(config))
+    target, given = locate_target(config), _given(config)
+    head = HeadDirectory(given, config.doctor.engine) if given else None
+    subject = Subject(config, head, target, known_dataset(config))
     verdicts = examine(subject, FILES)
     of_data = {check.NAME for check in FILES if "dataset" in check.NEEDS}
     failed = [v for v in failing(config, verdicts) if v.check not in of_data]
@@ -42,12 +45,32 @@ def run(config: Config, out: Path) -> int:
     if config.doctor.json:
         print(json.dumps([v.row() for v in verdicts], ensure_ascii=False))
     else:
-        Console().print(_table(str(given), verdicts))
-        for number, v in enumerate(diagnosis(verdicts), 1):
-            print(f"{number}. {v.check}: {_said(v.finding)}")
-        if config.doctor.views:
+        ranked = [f"{n}. {v.check}: {_said(v.finding)}" for n, v in enumerate(diagnosis(verdicts), 1)]
+        print(str(given or "no head is given, and the one that this config trains is not made yet"))
+        print("\n".join(ranked) if ranked else "nothing fails")
+        Console().print(_table(sorted(verdicts, key=lambda v: ORDER.index(v.level))))
+        count = Counter(v.level for v in verdicts)
+        print(", ".join(f"{count[level]} {level.value}" for level in ORDER) + (f". {ranked[0]}" if ranked else ""))
+        if config.doctor.views and head:
             _print_views(subject)
     return 1 if failing(config, verdicts) else 0
+
+
+def _given(config: Config) -> Path | None:
+    """The directory of `head` (a training's: its newest export), of the server that runs, or of this config's head."""
+    from eagle_lab.cli.stages import known_head, newest_export
+
+    if config.head is not None:
+        given = expanded("head", config.head)
+        inside = None if (given / "config.json").exists() else newest_export(given)
+        return inside or given
+    if config.server.kind is ServerKind.url:
+        client = Client(str(config.server.url), config.server.request_timeout_s)
+        named = client.info().get("speculative_draft_model_path")
+        if isinstance(named, str) and Path(named).is_dir():
+            return Path(named)
+        raise LabError(f"{client.base_url} drafts with {named}, no directory of this machine. Give its files as head=.")
+    return known_head(config)
 
 
 def failing(config: Config, verdicts: list[Verdict]) -> list[Verdict]:
@@ -99,6 +122,8 @@ def _served(config: Config, subject: Subject, out: Path, why_not: str | None) ->
         why_not = "a vLLM server is not started here"
     if why_not is None and config.spec.kind is not SpecKind.chain:
         why_not = "a server is asked with spec=chain_5 or another chain only"
+    if subject.head is None:
+        why_not = "no head is given"
     if why_not:
         return replace(subject, missing={"served": why_not})
     target, prompts = subject.its_target, load_prompts(config)
@@ -112,14 +137,14 @@ def _served(config: Config, subject: Subject, out: Path, why_not: str | None) ->
         return replace(subject, unserved=str(e), missing={"served": "no server answers as it was asked to"})
 
 
-def _table(title: str, verdicts: list[Verdict]) -> Table:
-    # the title and what is found hold paths, which may look like markup
-    table = Table(title=Text(title))
+def _table(verdicts: list[Verdict]) -> Table:
+    table = Table()
     for column in ("check", "verdict", "found", "wanted", "fix"):
         table.add_column(column, overflow="fold")
     for v in verdicts:
         f = v.finding
         label = LABELS.get(f.level, f.level.value)
+        # what is found holds paths, which may look like markup
         table.add_row(v.check, label, Text(f.found), Text(f.wanted), Text(f.fix))
     return table
 

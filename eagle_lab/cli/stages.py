@@ -16,7 +16,7 @@ from eagle_lab.config.model_config import read_export, read_head
 from eagle_lab.config.paths import expanded
 from eagle_lab.config.provenance import provenance, versions
 from eagle_lab.config.schema import Capture, Config
-from eagle_lab.config.stage import MANIFEST, Stage, stage
+from eagle_lab.config.stage import MANIFEST, Stage, stage, stage_path
 from eagle_lab.serve.pairing import check_target
 from eagle_lab.track.tracker import NOWHERE, Artifact, Tracker
 
@@ -101,17 +101,20 @@ def features_stage(config: Config, target: LocatedTarget, dataset: Dataset) -> S
     """The captured states of the whole dataset: manifest and shards."""
     from eagle_lab.train.fit import capture_features
 
-    key = {
+    with stage(outputs(config), "features", target.name, _features_key(config, target, dataset)) as work:
+        if work.manifest is None:
+            work.finish(capture_features(config, target, dataset, work.path))
+    return work
+
+
+def _features_key(config: Config, target: LocatedTarget, dataset: Dataset) -> dict[str, Any]:
+    return {
         "format": FEATURES_FORMAT,
         "target": target.digest,
         "dataset": _content(dataset),
         "aux": resolve(config.aux, target.num_hidden_layers),
         "dtype": config.server.dtype,
     }
-    with stage(outputs(config), "features", target.name, key) as work:
-        if work.manifest is None:
-            work.finish(capture_features(config, target, dataset, work.path))
-    return work
 
 
 def train_stage(config: Config, track: Tracker = NOWHERE) -> Stage:
@@ -122,20 +125,7 @@ def train_stage(config: Config, track: Tracker = NOWHERE) -> Stage:
     target, built, dataset = dataset_stage(config)
     first = first_head(config, target)
     stored = features_stage(config, target, dataset) if config.trainer.capture is Capture.stored else None
-    trainer = {k: v for k, v in plain(config.trainer).items() if k not in WATCHING}
-    if not trainer["noise"]:
-        del trainer["noise"]  # a head trained before there was any is the same
-    key: dict[str, Any] = {
-        "format": TRAIN_FORMAT,
-        "target": target.digest,
-        "dataset": _content(dataset),
-        **({"features": stored.digest} if stored else {}),
-        **({"init_head": first.digest} if first else {}),
-        "trainer": trainer,
-        "dtype": config.server.dtype,
-        "seed": config.seed,
-        **{name: plain(getattr(config, name)) for name in ("aux", "draft", "loss", "optim", "ops")},
-    }
+    key = _train_key(config, target, dataset, stored.digest if stored else None, first)
     with stage(outputs(config), "heads", target.name, key) as work:
         track.link(target=target.digest, dataset=dataset.digest, training=work.digest)
         if work.manifest is None:
@@ -150,6 +140,49 @@ def train_stage(config: Config, track: Tracker = NOWHERE) -> Stage:
     assert work.manifest is not None
     track.summary({f"held_out/{name}": value for name, value in work.manifest["metrics"].items()})
     return work
+
+
+def _train_key(
+    config: Config, target: LocatedTarget, dataset: Dataset, features: str | None, first: ExportedHead | None
+) -> dict[str, Any]:
+    """All that decides what a training makes. features: the digest of stored states."""
+    trainer = {k: v for k, v in plain(config.trainer).items() if k not in WATCHING}
+    if not trainer["noise"]:
+        del trainer["noise"]  # a head trained before there was any is the same
+    return {
+        "format": TRAIN_FORMAT,
+        "target": target.digest,
+        "dataset": _content(dataset),
+        **({"features": features} if features else {}),
+        **({"init_head": first.digest} if first else {}),
+        "trainer": trainer,
+        "dtype": config.server.dtype,
+        "seed": config.seed,
+        **{name: plain(getattr(config, name)) for name in ("aux", "draft", "loss", "optim", "ops")},
+    }
+
+
+def known_head(config: Config) -> Path | None:
+    """The newest export of the head that this config trains, if it is made already; nothing is made to find out."""
+    from eagle_lab.config.digest import digest
+
+    dataset = known_dataset(config)
+    if dataset is None:
+        return None
+    target, features = locate_target(config), None
+    if config.trainer.capture is Capture.stored:
+        states = stage_path(outputs(config), "features", target.name, _features_key(config, target, dataset))
+        if not (states / MANIFEST).exists():
+            return None
+        features = digest(_features_key(config, target, dataset))
+    key = _train_key(config, target, dataset, features, first_head(config, target))
+    return newest_export(stage_path(outputs(config), "heads", target.name, key))
+
+
+def newest_export(trained: Path) -> Path | None:
+    """Of a training's directory."""
+    made = trained.glob(f"export/*/{MANIFEST}")
+    return max((m.parent for m in made), key=lambda p: (p / MANIFEST).stat().st_mtime, default=None)
 
 
 def _spread(config: Config, out: Path, built: Stage, stored: Stage | None, track: Tracker) -> dict[str, Any]:

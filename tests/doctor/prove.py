@@ -40,6 +40,7 @@ from tests.known_acceptance import AUX, CPU, known_pair
 TABLE = Path(__file__).resolve().parents[2] / "docs/results/doctor_served.jsonl"
 MESSAGES = [{"role": "user", "content": "hello"}]
 TOKENS = 40
+RIGHT = "none"
 NOT_HERE = ("loaded weights",)
 """Takes a process of its own for each fault; it has its own test."""
 
@@ -136,7 +137,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         made = good(root)
-        rows = [server_fault(made, ServerFault("none", "", ""), root / "right")]
+        rows = [server_fault(made, ServerFault(RIGHT, "", ""), root / "right")]
         for number, fault in enumerate((*FAULTS, *SERVER_FAULTS)):
             into = root / str(number)
             into.mkdir()

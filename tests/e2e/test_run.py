@@ -210,6 +210,18 @@ def test_the_replay_sees_a_head_that_is_not_the_served_one(finished: Lab, tmp_pa
     assert "at the first draft" in verdict.found
 
 
+def test_doctor_looks_at_what_a_config_has_made_and_makes_nothing(finished: Lab) -> None:
+    before = manifests(finished)
+    code, text = finished.run("doctor", "experiment=demo_tiny", "hydra.mode=RUN", "spec=none")
+    assert code == 0, text
+    assert str(point(finished, "heads/*/export/*")) in text
+    assert "supervised tokens" in text
+    code, text = finished.run("doctor", "experiment=demo_tiny", "hydra.mode=RUN", "spec=none", "seed=77")
+    assert code == 0, text
+    assert "no head is given, and the one that this config trains is not made yet" in text
+    assert manifests(finished) == before
+
+
 def test_greedy_text_is_the_same_with_and_without_speculation(finished: Lab) -> None:
     plain, drafted = (
         read_jsonl(point(finished, f"measurements/{s}-*") / "requests.jsonl") for s in ("none", "chain_5")
