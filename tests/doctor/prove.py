@@ -74,7 +74,11 @@ def good(root: Path) -> Good:
     e = weights["model.embed_tokens.weight"].double()
     back = torch.linalg.lstsq(e, e.roll(AUX[0], 0), driver="gelsd").solution.T
     head = {k: w.clone() for k, w in head.items()}
-    head["fc.weight"][:, : shape.hidden_size] = back
+    # with the other sign: EAGLE, which hands the target's last state to the layer and the drafts to the target's
+    # lm_head, would draft without a fault otherwise
+    head["fc.weight"][:, : shape.hidden_size] = -back
+    for name in ("midlayer.mlp.gate_proj.weight", "lm_head.weight"):
+        head[name] = -head[name]
     target = locate(Target(name="turning", kind=TargetKind.hf, path=str(path)), root)
     facts = {"target_digest": target.digest, "target_architecture": target.architecture, "aux_layers": AUX}
     write(root / "good", head, shape, AUX, target.config, facts)
