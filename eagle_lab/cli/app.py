@@ -34,8 +34,12 @@ VERBS = {
     "gc": "what of it may go, and why; remove=true removes it",
 }
 
-SERVING = ("run", "bench", "doctor")
-"""They always start a server; `serve` does with stay, `data`, `train` and `export` where answers are missing."""
+SERVING = ("run", "bench")
+"""They always start a server; `serve` does with stay, `doctor` with a chain, `data`, `train` and `export` where answers
+are missing."""
+
+ONE_CONFIG = ("plan", "doctor", "serve")
+"""They look at one config; an experiment's own grid is for those that measure. --multirun asks for it all the same."""
 
 LOOKING = ("ls", "gc")
 """They look at all that there is, once, and leave no directory of their own."""
@@ -55,8 +59,7 @@ usage: eagle-lab VERB [group=option] [key=value] [--multirun] [--cfg job] [--hel
 def main() -> NoReturn:
     argv = sys.argv[1:]
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(USAGE.format(verbs="\n".join(f"  {v:11s}{text}" for v, text in VERBS.items())))
-        sys.exit(0 if argv else 2)
+        sys.exit(guarded(lambda: _usage(0 if argv else 2)))
     if argv[0] == "--version":
         from eagle_lab import __version__
 
@@ -81,6 +84,11 @@ def main() -> NoReturn:
     if verb == "doctor":  # a flag that other tools have; hydra's parser knows only its own
         argv = ["doctor.json=true" if a == "--json" else a for a in argv]
     sys.exit(guarded(lambda: _compose(verb, argv)))
+
+
+def _usage(code: int) -> int:
+    print(USAGE.format(verbs="\n".join(f"  {v:11s}{text}" for v, text in VERBS.items())), flush=True)
+    return code
 
 
 def _rank(directory: Path) -> int:
@@ -108,6 +116,8 @@ def guarded(action: Callable[[], int]) -> int:
         print(f"eagle-lab: config: {explain(e)}", file=sys.stderr)
         return 2
     except BrokenPipeError:
+        # else the interpreter would try once more at its end, and say so
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as e:
         if e.filename is None and e.errno is None:
@@ -151,7 +161,10 @@ def _compose(verb: str, rest: list[str]) -> int:
 
     # hydra's parser takes overrides only in one piece; people write `run target=x --multirun spec=a,b`
     overrides = [a for a in rest if "=" in a and not a.startswith("-")]
-    sys.argv = [f"eagle-lab {verb}", *(a for a in rest if a not in overrides), *overrides]
+    flags = [a for a in rest if a not in overrides]
+    if verb in ONE_CONFIG and not {"-m", "--multirun"} & set(flags) and not any("hydra.mode" in o for o in overrides):
+        overrides.append("hydra.mode=RUN")
+    sys.argv = [f"eagle-lab {verb}", *flags, *overrides]
     shows = _only_shows(verb, sys.argv[1:])
     with _hydras_own(overrides):
         hydra.main(config_path=str(conf_dir()), config_name=verb, version_base="1.3")(task)()
@@ -213,10 +226,14 @@ def _only_shows(verb: str, argv: list[str]) -> bool:
 
 def _check_machine(verb: str, config: Config) -> None:
     """LabError, before anything is made, when this machine cannot run the server that the verb is going to start."""
+    from eagle_lab.config.schema import Engine, SpecKind
     from eagle_lab.serve.process import check_machine
 
-    if (verb in SERVING and not config.dry_run) or (verb == "serve" and config.stay):
+    asks = verb == "doctor" and config.spec.kind is SpecKind.chain and config.doctor.engine is Engine.sglang
+    if (verb in SERVING and not config.dry_run) or (verb == "serve" and config.stay) or asks:
         check_machine(config.server)
+    if not config.dry_run and verb not in LOOKING:
+        Path(config.paths.cache).mkdir(parents=True, exist_ok=True)  # OSError now, not once per point
 
 
 def body(verb: str) -> Callable[..., int]:

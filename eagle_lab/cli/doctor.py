@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.paths import expanded
+from eagle_lab.config.paths import head_directory
 from eagle_lab.config.schema import Config, Engine, ServerKind, SpecKind
 from eagle_lab.doctor.finding import Finding, Level, Verdict
 from eagle_lab.serve.client import Client
@@ -58,12 +59,10 @@ def run(config: Config, out: Path) -> int:
 
 def _given(config: Config) -> Path | None:
     """The directory of `head` (a training's: its newest export), of the server that runs, or of this config's head."""
-    from eagle_lab.cli.stages import known_head, newest_export
+    from eagle_lab.cli.stages import known_head
 
     if config.head is not None:
-        given = expanded("head", config.head)
-        inside = None if (given / "config.json").exists() else newest_export(given)
-        return inside or given
+        return head_directory("head", config.head)
     if config.server.kind is ServerKind.url:
         client = Client(str(config.server.url), config.server.request_timeout_s)
         named = client.info().get("speculative_draft_model_path")
@@ -132,9 +131,13 @@ def _served(config: Config, subject: Subject, out: Path, why_not: str | None) ->
     launch = Launch(target.path, server, config.spec, subject.given.path, hidden_states=True)
     first = messages(prompts.conversations[0], [])
     try:
-        return replace(subject, served=ask(launch, ids, first, config.suite.max_new_tokens, out))
+        return replace(subject, served=ask(launch, ids, first, config.suite.max_new_tokens, out, _tell))
     except LabError as e:
         return replace(subject, unserved=str(e), missing={"served": "no server answers as it was asked to"})
+
+
+def _tell(line: str) -> None:
+    print(f"doctor: {line}", file=sys.stderr, flush=True)
 
 
 def _table(verdicts: list[Verdict]) -> Table:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from eagle_lab.cli.stages import known_dataset, locate_target
 from eagle_lab.config.aux_layers import resolve
-from eagle_lab.config.paths import expanded
+from eagle_lab.config.paths import head_directory
 from eagle_lab.config.schema import Config
 
 if TYPE_CHECKING:
@@ -55,5 +55,5 @@ def _with_its_vocabulary(config: Config) -> Config:
 
     if config.draft.init_head is None:
         return config
-    size = shape_of(expanded("draft.init_head", config.draft.init_head)).draft_vocab_size
+    size = shape_of(head_directory("draft.init_head", config.draft.init_head)).draft_vocab_size
     return replace(config, draft=replace(config.draft, vocab_size=size))

@@ -13,7 +13,7 @@ from eagle_lab.config.errors import LabError
 from eagle_lab.config.files import read_json
 from eagle_lab.config.load import dump
 from eagle_lab.config.model_config import read_export, read_head
-from eagle_lab.config.paths import expanded
+from eagle_lab.config.paths import head_directory
 from eagle_lab.config.provenance import provenance, versions
 from eagle_lab.config.schema import Capture, Config
 from eagle_lab.config.stage import MANIFEST, Stage, stage, stage_path
@@ -207,7 +207,7 @@ def first_head(config: Config, target: LocatedTarget) -> ExportedHead | None:
 
     if config.draft.init_head is None:
         return None
-    first = given_head(expanded("draft.init_head", config.draft.init_head))
+    first = given_head(head_directory("draft.init_head", config.draft.init_head))
     aux, where = resolve(config.aux, target.num_hidden_layers), f"draft.init_head={config.draft.init_head}"
     if first.aux_layers != aux:
         layers = ",".join(map(str, first.aux_layers))
@@ -233,7 +233,7 @@ def head_tensors(head: ExportedHead) -> dict[str, Tensor]:
 def head_stage(config: Config, track: Tracker = NOWHERE) -> ExportedHead:
     """The exported and verified head that this config trains, or the one at `head`."""
     if config.head is not None:
-        head, tell = given_head(expanded("head", config.head)), track.used
+        head, tell = given_head(head_directory("head", config.head)), track.used
     else:
         from eagle_lab.export.head_files import digest
 

@@ -22,6 +22,7 @@ WORDS = (
     (r"^Invalid value assigned: \w+ is not a ListConfig, list or tuple", "a list is wanted, [1,2] say"),
     (r"^Cannot find primary config '([^']*)'.*", r"-cn \1: no such config. Name its folder too: -cd sweeps -cn \1"),
 )
+SPEC = " Any other chain: spec=chain spec.num_draft_tokens=7. The algorithm (EAGLE3) follows from the head."
 NAME_RULE = "A name takes letters a-z and A-Z, digits, '_', '.' and '-' only, no '.' or '-' first."
 
 
@@ -71,7 +72,9 @@ def _unreadable(override: str) -> str:
 def _no_option(file: str, options: list[str]) -> str:
     group, _, option = file.rpartition("/")
     near = [f"{group}={name}" for name in get_close_matches(option, options, n=2)]
-    return f"{group}={option}: there is no such option.{did_you_mean(near)} {group} has: {', '.join(sorted(options))}."
+    other = SPEC if group == "spec" else ""
+    listed = ", ".join(sorted(options))
+    return f"{group}={option}: there is no such option.{did_you_mean(near)} {group} has: {listed}.{other}"
 
 
 def _no_key(key: str, node: Any) -> str:

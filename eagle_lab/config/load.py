@@ -14,7 +14,7 @@ from eagle_lab.config import aux_layers
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.explain import NAME_RULE, explain
 from eagle_lab.config.files import write_text
-from eagle_lab.config.paths import expanded
+from eagle_lab.config.paths import head_directory
 from eagle_lab.config.prompts import source_file, suite_file, suite_path
 from eagle_lab.config.schema import Config, Keep, OpsImpl, ServerKind, SpecKind, TargetKind
 
@@ -71,7 +71,10 @@ def check(c: Config) -> None:
         if not re.fullmatch(r"\w[\w.-]*", value, re.ASCII):
             raise LabError(f"{key}={value!r} names a directory. {NAME_RULE}")
     if not c.data.sources:
-        raise LabError("data.sources is empty: there is nothing to train on. Choose data=self_synth or data=jsonl.")
+        raise LabError(
+            "data.sources is empty: there is nothing to train on. Choose data=self_synth, or give files: data=jsonl "
+            "'data.sources=[{path: FILE.jsonl}]'."
+        )
     _files(c)
     if c.target.kind is TargetKind.hf and not (c.target.path or c.target.hub_id):
         raise LabError("target: neither a path nor a hub id. Use target=hf target.path=/models/mine (or org/name).")
@@ -124,8 +127,8 @@ def check(c: Config) -> None:
 def _files(c: Config) -> None:
     """Every file that the config names is there: the suite's would be missed after the training only."""
     for key, head in (("head", c.head), ("draft.init_head", c.draft.init_head)):
-        if head is not None and not (expanded(key, head) / "config.json").is_file():
-            raise LabError(f"{key}={head}: no config.json is there. Give the directory of an exported head.")
+        if head is not None:
+            head_directory(key, head)
     if c.suite.path or not c.suite.source:
         suite_path(c.suite.name, c.suite.path)
     for name in c.data.decontaminate:

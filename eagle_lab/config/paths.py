@@ -22,6 +22,21 @@ def in_sweep(out: Path) -> bool:
     return (out / "status.json").exists()
 
 
+def head_directory(key: str, path: str) -> Path:
+    """An exported head's directory; of a training's the newest export in it. LabError where neither is there."""
+    given = expanded(key, path)
+    if (given / "config.json").is_file():
+        return given
+    made = sorted(given.glob("export/*/config.json"), key=lambda f: f.stat().st_mtime)
+    if not path or not made:
+        what = "no config.json is in it" if given.is_dir() and path else "a file" if given.exists() and path else ""
+        raise LabError(
+            f"{key}={path}: {what or 'no such directory'}. Give an exported head, outputs/heads/.../export/sglang-..., "
+            "or the training's directory, outputs/heads/NAME-..."
+        )
+    return made[-1].parent
+
+
 def expanded(key: str, path: str) -> Path:
     """`path` with a leading ~ or ~user written out; LabError where no such home directory is known."""
     try:

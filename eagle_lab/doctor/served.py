@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,12 @@ class Served:
 
 
 def ask(
-    launch: Launch, prompts: list[list[int]], messages: list[dict[str, str]], max_new_tokens: int, out: Path
+    launch: Launch,
+    prompts: list[list[int]],
+    messages: list[dict[str, str]],
+    max_new_tokens: int,
+    out: Path,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Served:
     """Starts the server (and one without speculation) where it does not run already, and asks all that checks need.
 
@@ -59,6 +65,7 @@ def ask(
     ServingFault for a server that is not what was asked for, or dies.
     """
     chat: tuple[int, int] | str
+    tell(f"a server with the head answers {len(prompts)} prompts; log: {out / 'doctor.log'}")
     with serving(launch, out / "doctor.log") as client:
         info = client.info()
         shown = min(prompts, key=len)
@@ -70,9 +77,11 @@ def ask(
             chat = str(e)
     plain = None
     if launch.server.kind is not ServerKind.url:
+        tell("a server without it answers the same prompts")
         alone = replace(launch, spec=Spec(SpecKind.none), head=None, hidden_states=False)
         with serving(alone, out / "plain.log") as client:
             plain = client.generate(prompts, max_new_tokens=max_new_tokens)
+    tell("the head is replayed over the answers by our own code")
     return Served(launch, info, shown, states, prompts, answers, plain, chat)
 
 

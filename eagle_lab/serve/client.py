@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -207,7 +207,7 @@ class Client:
                 if response.status_code in NOT_NOW:
                     raise httpx.HTTPStatusError(refused, request=response.request, response=response)
                 raise ServingFault(refused)
-            async for line in response.aiter_lines():
+            async for line in _lines(response):
                 if line and line != DONE:
                     first = first or time.perf_counter()
                     messages.append(line)
@@ -269,6 +269,19 @@ class Client:
 
     def _why(self) -> str:
         return f" {self.explain()}" if self.explain else ""
+
+
+async def _lines(response: httpx.Response) -> AsyncIterator[str]:
+    """Lines as server-sent events have them. httpx's own also end at U+2028, U+2029 and U+0085, which stand in texts
+    as they are (seen once in 1,100 sampled prompts): a message would be cut in two.
+    """
+    left = b""
+    async for part in response.aiter_bytes():
+        *whole, left = (left + part).split(b"\n")
+        for line in whole:
+            yield line.decode("utf-8", errors="replace").rstrip("\r")
+    if left:
+        yield left.decode("utf-8", errors="replace")
 
 
 def _object(where: str, text: str) -> dict[str, Any]:

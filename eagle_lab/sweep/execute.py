@@ -109,7 +109,7 @@ class _Executor:
         for number, point in enumerate(job.points):
             found = status(point.directory)
             if found["state"] == "done":
-                self.estimate.add(number == 0, work(point), float(found.get("seconds", 0)))
+                self.estimate.add(number == 0, work(point), float(found.get("seconds", 0)), not job.plain)
                 continue
             if found["state"] == "planned" and number > 0:  # its process died before it came to this one
                 again.append(point)

@@ -94,14 +94,16 @@ class Estimate:
 
     def __init__(self) -> None:
         self.seen: list[tuple[bool, float, float]] = []
+        self.speculates = False
 
-    def add(self, started: bool, rounds: float, seconds: float) -> None:
+    def add(self, started: bool, rounds: float, seconds: float, speculates: bool = True) -> None:
         """A finished point. started: it was the first of its job, so its server's start is in its seconds."""
         self.seen.append((started, rounds, seconds))
+        self.speculates |= speculates
 
     def remaining(self, waiting: list[Job]) -> float | None:
-        """None before anything is measured."""
-        if not self.seen:
+        """None before anything is measured that is like what waits: plain decoding tells nothing of a training."""
+        if not self.seen or (not self.speculates and not all(job.plain for job in waiting)):
             return None
         known = np.array([[s, w] for s, w, _ in self.seen], dtype=np.float64)
         scale = known.max(axis=0)

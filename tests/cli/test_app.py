@@ -87,7 +87,10 @@ def test_help_of_a_verb_lists_the_groups(tmp_path: Path) -> None:
         (["bench", "suite.timed=perhaps"], "suite.timed=perhaps / 'perhaps': true or false is wanted"),
         (["bench", "suite=3"], "suite=3: a group takes the name of an option"),
         (["run", "-cn", "draft_tokens"], "Name its folder too: -cd sweeps -cn draft_tokens"),
-        (["bench", "-m", "spec=chain_5", "head=nosuch", "dry_run=true"], "head=nosuch: no config.json is there"),
+        (
+            ["bench", "-m", "spec=chain_5", "head=nosuch", "dry_run=true"],
+            "head=nosuch: no such directory",
+        ),
         (["bench", "-m", "spec=nosuch,none"], "spec=nosuch: there is no such option"),
         (["bench", "suite=jsonl"], "no value for suite.name"),
         (["bench", "spec=[unclosed"], "unclosed"),

@@ -183,6 +183,14 @@ def test_a_message_after_each_step_tells_its_length(stub):
     assert few > 100_000, "two messages, where the steps are not wanted"
 
 
+def test_separators_of_unicode_end_no_line(stub):
+    """SGLang sends them as they are: its JSON is not escaped to ASCII."""
+    text = "one\u2028two\u2029three\x85four"
+    whole = json.dumps({**answer([1, 2]), "text": text}, ensure_ascii=False)
+    stub.reply = lambda _: iter([f"data: {whole}\n\n".encode()])
+    assert stub.client().generate([[1]], max_new_tokens=2)[0].text == text
+
+
 @pytest.mark.parametrize("states", [[[[0.0] * 6] * 3, [0.0] * 6], [[0.0] * 6, [0.0] * 6]])
 def test_width_of_the_hidden_states(states):
     assert completion([answer([1], hidden_states=states)], 0.0, 0.1, 0.2).hidden_width == 6
