@@ -35,8 +35,8 @@ class Served:
     """Greedy, one after the other."""
     plain: list[Completion] | None
     """The same prompts without speculation; None where the server ran already."""
-    chat: tuple[int, int] | str
-    """Tokens of the suite's first prompt by the server's template and by ours, or why there are none."""
+    chat: list[int] | str
+    """The suite's first prompt as the server's template renders it, or why it does not."""
 
     @property
     def requests(self) -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ def ask(
     prompts: the first is that of `messages` by our template. Raises LabError for a pair that cannot be served,
     ServingFault for a server that is not what was asked for, or dies.
     """
-    chat: tuple[int, int] | str
+    chat: list[int] | str
     tell(f"a server with the head answers {len(prompts)} prompts; log: {out / 'doctor.log'}")
     with serving(launch, out / "doctor.log") as client:
         info = client.info()
@@ -72,7 +72,7 @@ def ask(
         states = _states(client, shown) if launch.hidden_states else None
         answers = client.generate(prompts, max_new_tokens=max_new_tokens)
         try:
-            chat = client.chat_tokens(messages), len(prompts[0])
+            chat = client.rendered(messages)
         except ServingFault as e:
             chat = str(e)
     plain = None

@@ -67,9 +67,9 @@ def note(row: dict[str, Any]) -> str | None:
     covered = row.get("coverage")
     outside = "" if covered is None else f", and its draft vocabulary covers {100 * covered:.1f} % of the served tokens"
     return (
-        f"{row['spec']} (head {short(row.get('head_digest'))}): the held-out proxy is {number(proxy)}, the suite gives "
-        f"{number(replayed)}: serving is right, but the suite's text is unlike the training data{outside}. More data "
-        "of the suite's kind is what helps."
+        f"{row['spec']} (head {short(row.get('head_digest'))}): the held-out proxy is {number(proxy)}, the replay of "
+        f"{row['replayed_requests']} served requests gives {number(replayed)}: serving is right, but the suite's text "
+        f"is unlike the training data{outside}. More data of the suite's kind is what helps."
     )
 
 

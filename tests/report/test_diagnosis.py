@@ -89,7 +89,7 @@ def test_one_prompt_has_no_interval_and_still_an_alarm() -> None:
 def test_text_unlike_the_training_data_is_a_note_and_no_alarm() -> None:
     far = row(proxy_accept_length=2.5)
     assert alarm(far) == []
-    assert "held-out proxy is 2.50, the suite gives 1.91" in note(far)
+    assert "held-out proxy is 2.50, the replay of 16 served requests gives 1.91" in note(far)
     assert "covers 98.0 %" in note(far)
 
 

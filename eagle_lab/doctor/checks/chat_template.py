@@ -16,13 +16,15 @@ LEADS_TO = ("accept length", "break-even")
 
 
 def look(s: Subject) -> Finding:
-    if isinstance(s.server.chat, str):
-        raise Skipped(f"the server renders no conversation: {s.server.chat}")
-    theirs, ours = s.server.chat
-    if theirs != ours:
-        return fail(
-            f"the server makes {theirs} tokens of the suite's first prompt, training {ours}",
-            "the same prompt",
-            "give both one template: --chat-template, target.chat_template; look at the system prompt and at thinking",
-        )
-    return ok(f"{ours} tokens, by the server and by training")
+    theirs, ours = s.server.chat, s.server.prompts[0]
+    if isinstance(theirs, str):
+        raise Skipped(f"the server renders no conversation: {theirs}")
+    if theirs == ours:
+        return ok(f"the server makes the same {len(ours)} tokens of the suite's first prompt as training")
+    at = next((i for i, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b), min(len(theirs), len(ours)))
+    return fail(
+        f"of the suite's first prompt the server makes {len(theirs)} tokens, training {len(ours)}; they part at token "
+        f"{at + 1}: {theirs[at : at + 4]} and {ours[at : at + 4]}",
+        "the same prompt",
+        "give both one template: --chat-template, target.chat_template; look at the system prompt and at thinking",
+    )
