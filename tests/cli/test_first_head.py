@@ -40,7 +40,7 @@ def test_init_and_directory_belong_together(tmp_path: Path) -> None:
         config_of("draft.init=head")
     with pytest.raises(LabError, match=r"draft\.init=target with draft\.init_head=/x: .* belong together"):
         config_of("draft.init_head=/x")
-    with pytest.raises(LabError, match=rf"draft\.init_head={tmp_path}: no config\.json is there"):
+    with pytest.raises(LabError, match=rf"draft\.init_head={tmp_path}: no config\.json is in it"):
         config_of("draft.init=head", f"draft.init_head={tmp_path}")
 
 
