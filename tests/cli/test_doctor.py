@@ -119,19 +119,12 @@ def test_a_head_made_elsewhere_and_a_server_that_is_another(known, tmp_path):
     assert code == 1
 
 
-def test_by_vllm_no_server_is_asked(known, tmp_path):
-    code, table, text = doctor(known, known.head, "http://127.0.0.1:1", tmp_path, "doctor.engine=vllm")
-    assert sorted(table) == sorted(CHECKS), text
-    assert {name for name, (v, *_) in table.items() if v == "FAIL"} == set(), text
-    assert {table[name][1] for name in SERVED} == {"a vLLM server is not started here"}
-    assert table["aux layers"][1].endswith("the states that enter these layers, as trained")
-    assert code == 0
-
-
-def test_the_views_of_both_engines(known, tmp_path):
+def test_by_vllm_no_server_is_asked_and_both_views_are_shown(known, tmp_path):
     views = ("doctor.views=true", "doctor.engine=vllm")
     code, table, text = doctor(known, known.head, "http://127.0.0.1:1", tmp_path, *views)
     assert code == 0, text
+    assert {table[name][1] for name in SERVED} == {"a vLLM server is not started here"}
+    assert table["aux layers"][1].endswith("the states that enter these layers, as trained")
     assert "vLLM 0.33.0" in text
     assert table["t2d"] == ["dropped", "dropped"]
     assert table["dtype"] == ["loaded: float32", "overwritten: by the target's"]
@@ -146,9 +139,6 @@ def test_the_views_of_both_engines(known, tmp_path):
     assert code == 1
     assert "no views: " in text
     assert "Traceback" not in text
-    code, _, text = doctor(known, known.head, "http://127.0.0.1:1", tmp_path, *views, "--json")
-    assert "no views" not in text
-    assert "vLLM 0.33.0" not in text
     code, _, text = doctor(known, known.head, "http://127.0.0.1:1", tmp_path, "doctor.engine=tensorrt")
     assert code == 2
     assert "Traceback" not in text

@@ -101,7 +101,10 @@ def sample():
     return {"embeds": torch.randn(12, 16, generator=g), "aux": torch.randn(12, 48, generator=g)}
 
 
-@pytest.mark.parametrize("options", [{}, {"fc_norm": True, "norm_output": True}], ids=str)
+# every export of the whole chain (tests/e2e) is verified without options
+@pytest.mark.parametrize(
+    "options", [pytest.param({}, marks=pytest.mark.long), {"fc_norm": True, "norm_output": True}], ids=str
+)
 def test_sglangs_own_class_loads_it_whole_and_computes_the_same(options, tmp_path):
     shape, exported = replace(SHAPE, **options), tmp_path / "head"
     sglang.write(exported, dict(random_head(shape).state_dict()), shape, [2, 4, 5], TARGET, {})
