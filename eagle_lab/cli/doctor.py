@@ -47,8 +47,9 @@ def run(config: Config, out: Path) -> int:
         print(json.dumps([v.row() for v in verdicts], ensure_ascii=False))
     else:
         ranked = [f"{n}. {v.check}: {_said(v.finding)}" for n, v in enumerate(diagnosis(verdicts), 1)]
+        warned = [f"warning: {v.check}: {_said(v.finding)}" for v in verdicts if v.level is Level.warn]
         print(str(given or "no head is given, and the one that this config trains is not made yet"))
-        print("\n".join(ranked) if ranked else "nothing fails")
+        print("\n".join([*(ranked or ["nothing fails"]), *warned]))
         Console().print(_table(sorted(verdicts, key=lambda v: ORDER.index(v.level))))
         count = Counter(v.level for v in verdicts)
         print(", ".join(f"{count[level]} {level.value}" for level in ORDER) + (f". {ranked[0]}" if ranked else ""))

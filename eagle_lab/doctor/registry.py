@@ -31,6 +31,7 @@ from eagle_lab.doctor.checks import (
     layer_convention,
     loaded,
     made_for,
+    map_meaning,
     mask,
     norms,
     one_layer,
@@ -77,7 +78,7 @@ SERVED = cast(
     tuple[Check, ...],
     (
         *(served_as, loaded, chat_template, aux_states, replayed),
-        *(layer_convention, random_head, accept_length, same_answers, break_even),
+        *(layer_convention, map_meaning, random_head, accept_length, same_answers, break_even),
     ),
 )
 """Of what a server answered."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from eagle_lab.config.schema import Config, ServerKind
 from eagle_lab.doctor.replay import Replayed, replay
 from eagle_lab.draft.head import Head
+from eagle_lab.draft.unroll import unroll
 from eagle_lab.target.locate import LocatedTarget
 from eagle_lab.target.model import TargetModel
 from eagle_lab.train.feed import document
@@ -72,6 +73,18 @@ class Truth:
     @cached_property
     def replayed(self) -> list[Replayed]:
         return self._replayed(self.ours)
+
+    @cached_property
+    def proposals(self) -> tuple[Tensor, Tensor]:
+        """[N] each, over all served positions: the draft id that the first step proposes, the target's next token."""
+        drafts, tokens = [], []
+        for request in self.served.requests:
+            ids, start = [*request["prompt_ids"], *request["token_ids"]], len(request["prompt_ids"])
+            batch = document(self.model, ids, start, self.model.device)
+            with torch.no_grad():
+                drafts.append(self.ours.lm_head(next(unroll(self.ours, batch, 1))).argmax(-1))
+            tokens.append(batch.teacher_top)
+        return torch.cat(drafts), torch.cat(tokens)
 
     def shifted(self, by: int) -> list[Replayed] | None:
         """With the states of the layers `by` further; None where there are none."""

@@ -16,7 +16,14 @@ CATCHES = (
 )
 REPORTS = ("sglang PR#25454", "vllm#43671", "vllm#50170", "tokenspeed PR#526", "vllm-ascend#5974", "SpecForge PR#431")
 NEEDS = ("head", "target", "served")
-LEADS_TO = ("training equals serving", "layer convention", "random head", "accept length", "break-even")
+LEADS_TO = (
+    "training equals serving",
+    "layer convention",
+    "meaning of the draft ids",
+    "random head",
+    "accept length",
+    "break-even",
+)
 
 SAME = 0.99
 """Mean cosine of the same layer's states; float32 gives 1.0000, bfloat16 0.999. Neighbours may come as near as 0.98."""

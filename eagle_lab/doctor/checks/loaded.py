@@ -18,7 +18,7 @@ CATCHES = (
 )
 REPORTS = ("vllm#6830", "sglang#8229", "SpecForge#139", "Automodel PR#2447", "TorchSpec#38")
 NEEDS = ("head", "target", "served")
-LEADS_TO = ("training equals serving", "random head", "accept length", "break-even")
+LEADS_TO = ("training equals serving", "meaning of the draft ids", "random head", "accept length", "break-even")
 
 
 def look(s: Subject) -> Finding:

@@ -16,7 +16,15 @@ CATCHES = (
 REPORTS = ("sglang PR#21272", "sglang#36528", "slime#1177", "sglang#24663")
 NEEDS = ("head", "target")
 LEADS_TO = (
-    *("aux states", "training equals serving", "layer convention", "random head", "accept length", "break-even"),
+    *(
+        "aux states",
+        "training equals serving",
+        "layer convention",
+        "meaning of the draft ids",
+        "random head",
+        "accept length",
+        "break-even",
+    ),
     *("chat template", "same answers"),
 )
 
