@@ -20,8 +20,8 @@ LEADS_TO = ("random head", "accept length", "break-even")
 OFTEN, ENOUGH = 5, 20
 """Proposals of one id; proposals of all such ids together."""
 TELLING, AGREEING = 0.25, 0.5
-"""Of the proposals. SmolLM2's head of three minutes: 31 % are followed by their id's most frequent token, and for 85 % it
-is d2t's; with a map made anew, which kept some of the ids, for 22 %.
+"""Of the proposals. SmolLM2's head of three minutes: 31 % are followed by their id's most frequent token, and for 85 %
+it is d2t's; with a map made anew, which kept some of the ids, for 22 %.
 """
 
 
