@@ -64,8 +64,10 @@ def test_a_good_head(known, tmp_path):
 
 
 NO_DATA = ("loss mask", "cut answers", "amount of data", "contamination", "coverage", "room", "dry step")
-NOT_THERE = ("chat template", "aux states", "layer convention", "same answers", "break-even")
-"""This server renders no conversation, returns one row of states, cannot be started plainly; the head is ours."""
+NOT_THERE = (
+    *("chat template", "aux states", "layer convention", "meaning of the draft ids", "same answers", "break-even"),
+)
+"""This server renders no conversation, returns one row of states, answers too little, cannot be started plainly."""
 
 
 def test_a_broken_head_starts_nothing(known, tmp_path):

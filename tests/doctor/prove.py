@@ -84,7 +84,7 @@ def good(root: Path) -> Good:
     write(root / "good", head, shape, AUX, target.config, facts)
     prompts = [[309, 308, 261, 307], [100, 101, 102], [33, 34], [200, 201]]
     rendered = prompt_ids(load_tokenizer(target.path), MESSAGES)
-    server = replace(CPU, start_timeout_s=90.0, request_timeout_s=60.0)
+    server = replace(CPU, start_timeout_s=300.0, request_timeout_s=60.0)
     return Good(target, root / "good", server, [rendered, *prompts])
 
 
