@@ -6,7 +6,7 @@ Here and not in a package, since it joins training code (train.feed, draft) with
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,19 +98,13 @@ def _replayed(
                     "replayed_difference": difference.value,
                     "replayed_difference_low": difference.low,
                     "replayed_difference_high": difference.high,
-                    "replayed_survival": _survival(r.predicted for r in found),
-                    "replayed_served_survival": _survival(r.served for r in found),
+                    "replayed_survival": intervals.pooled_survival(r.predicted for r in found),
+                    "replayed_served_survival": intervals.pooled_survival(r.served for r in found),
                     "coverage": _coverage(head, requests),
                 }
             )
         assert work.manifest is not None
         return {k: v for k, v in work.manifest.items() if k.startswith("replayed_") or k == "coverage"}
-
-
-def _survival(histograms: Iterable[list[int]]) -> list[float]:
-    from eagle_lab.evaluate.intervals import pooled_histogram, survival
-
-    return survival(pooled_histogram(histograms))
 
 
 def _requests(measurements: Path, row: dict[str, Any]) -> list[dict[str, Any]]:

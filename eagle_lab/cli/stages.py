@@ -171,10 +171,10 @@ def known_head(config: Config) -> Path | None:
         return None
     target, features = locate_target(config), None
     if config.trainer.capture is Capture.stored:
-        states = stage_path(outputs(config), "features", target.name, _features_key(config, target, dataset))
-        if not (states / MANIFEST).exists():
+        wanted = _features_key(config, target, dataset)
+        if not (stage_path(outputs(config), "features", target.name, wanted) / MANIFEST).exists():
             return None
-        features = digest(_features_key(config, target, dataset))
+        features = digest(wanted)
     key = _train_key(config, target, dataset, features, first_head(config, target))
     return newest_export(stage_path(outputs(config), "heads", target.name, key))
 

@@ -24,6 +24,13 @@ ADDS_ONE_ONLY_AFTER_1 = frozenset(
 )
 
 
+def default_layers(num_hidden_layers: int) -> list[int]:
+    """The paper's choice, canonical, and what engines capture for a head that names none: sglang 0.5.20,
+    models/llama.py; vllm 0.33.0, model_executor/models/interfaces.py, get_eagle3_default_aux_hidden_state_layers.
+    """
+    return [2, num_hidden_layers // 2, num_hidden_layers - 3]
+
+
 def resolve(aux: Aux, num_hidden_layers: int) -> list[int]:
     """Canonical ids, ascending, for a target of n layers; each within 1..n-1, at least two, no duplicates.
 
@@ -31,7 +38,7 @@ def resolve(aux: Aux, num_hidden_layers: int) -> list[int]:
     """
     n = num_hidden_layers
     ids = {
-        AuxRule.low_mid_high: [2, n // 2, n - 3],
+        AuxRule.low_mid_high: default_layers(n),
         AuxRule.last_three: [n - 3, n - 2, n - 1],
         AuxRule.quarters: [n // 4, n // 2, 3 * n // 4],
         AuxRule.explicit: aux.layers or [],

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from eagle_lab.config.aux_layers import captured_by_sglang
+from eagle_lab.config.aux_layers import captured_by_sglang, default_layers
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.schema import Config, Engine
 from eagle_lab.data.dataset import Dataset
@@ -66,7 +66,7 @@ class Subject:
     def aux_layers(self) -> list[int]:
         """Canonical: those of the training; of a head that does not say, those that SGLang captures for it."""
         n, ids = self.its_target.num_hidden_layers, self.given.layer_ids
-        guess = captured_by_sglang(ids, self.its_target.architecture) if ids else [2, n // 2, n - 3]
+        guess = captured_by_sglang(ids, self.its_target.architecture) if ids else default_layers(n)
         return list(self.given.export.get("aux_layers") or guess)
 
     @cached_property

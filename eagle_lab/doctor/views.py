@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any, NamedTuple
 
+from eagle_lab.config.aux_layers import default_layers
 from eagle_lab.config.schema import Engine
 from eagle_lab.doctor import vllm
 from eagle_lab.doctor.checks import biases
@@ -92,7 +93,7 @@ def _by_sglang(c: dict[str, Any], n: int) -> dict[str, Reading]:
     """sglang 0.5.20: srt/models/llama_eagle3.py, llama.py; srt/model_executor/model_runner_components."""
     tied = "the embedding drafts" if c.get("tie_word_embeddings") else ""
     return {
-        INNER_IDS: Reading(f"captures {vllm.default_layers(n)}", what="outputs of these layers"),
+        INNER_IDS: Reading(f"captures {default_layers(n)}", what="outputs of these layers"),
         vllm.OUTER_IDS: Reading("none", Fate.dropped),
         "eagle_config.use_aux_hidden_state": Reading("true"),
         "num_aux_hidden_states": Reading("as many as eagle_config has ids, or 3"),
@@ -117,7 +118,7 @@ def _by_sglang(c: dict[str, Any], n: int) -> dict[str, Reading]:
 
 def _by_vllm(c: dict[str, Any], n: int) -> dict[str, Reading]:
     """vllm 0.33.0: files are named in eagle_lab/doctor/vllm.py."""
-    guess = f"captures {vllm.default_layers(n)}"
+    guess = f"captures {default_layers(n)}"
     resized = rope_parameters(c)["rope_type"] in vllm.RESIZED_ROPES
     positions = f"{c.get('max_position_embeddings')}, " + ("raised" if resized else "requests are shortened")
     return {

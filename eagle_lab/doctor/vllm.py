@@ -78,11 +78,6 @@ def stated_ids(c: dict[str, Any]) -> Any:
     return c.get(OUTER_IDS) or (inner.get("layer_ids") if isinstance(inner, dict) else None) or None
 
 
-def default_layers(num_hidden_layers: int) -> list[int]:
-    """model_executor/models/interfaces.py, get_eagle3_default_aux_hidden_state_layers."""
-    return [2, num_hidden_layers // 2, num_hidden_layers - 3]
-
-
 def states_counted(c: dict[str, Any], inner_ids: list[int] | None) -> int:
     """How many aux states llama_eagle3.py makes fc for; the outer ids are not among what it counts."""
     stated = c.get("num_aux_hidden_states")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from eagle_lab.draft.head import Head
-from eagle_lab.ops.unroll_attention.layout import Layout
+from eagle_lab.ops.unroll_attention.layout import Layout, sent
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,6 @@ class Batch:
         valid = self.steps_left > step
         at = torch.arange(valid.numel(), device=valid.device)
         return valid, torch.where(valid, at + step, at)
-
-
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """On the device. From pinned memory: a copy from other memory waits until the GPU has done all work before it."""
-    if device.type == "cuda" and tensor.device.type == "cpu":
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
 
 
 def one_document(input_ids: Tensor, aux: Tensor) -> Batch:

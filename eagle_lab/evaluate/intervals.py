@@ -106,6 +106,11 @@ def survival(histogram: list[int]) -> list[float]:
     return [sum(histogram[k:]) / steps for k in range(1, len(histogram))] if steps else []
 
 
+def pooled_survival(histograms: Iterable[list[int]]) -> list[float]:
+    """`survival` of the histograms' sum."""
+    return survival(pooled_histogram(histograms))
+
+
 def conditional(histogram: list[int]) -> list[float | None]:
     """P(draft k correct | drafts 1..k-1 correct) for k = 1, 2, ...; None where no step got that far."""
     reached = [sum(histogram[k:]) for k in range(len(histogram))]

@@ -13,7 +13,7 @@ from eagle_lab.data.dataset import Row
 from eagle_lab.draft.unroll import Batch
 from eagle_lab.ops.dispatch import OpSet
 from eagle_lab.ops.teacher.reference import Best
-from eagle_lab.ops.unroll_attention.layout import Layout
+from eagle_lab.ops.unroll_attention.layout import Layout, sent
 from eagle_lab.target.model import TargetModel
 
 
@@ -61,7 +61,7 @@ class Online:
         ids = torch.zeros(len(rows), max(len(r.input_ids) for r in rows), dtype=torch.int64)
         for at, row in enumerate(rows):
             ids[at, : len(row.input_ids)] = torch.from_numpy(row.input_ids.astype(np.int64))
-        captured = self.target.capture(ids.to(self.device))
+        captured = self.target.capture(sent(ids, self.device))
         spans = [supervised(row) for row in rows]
         last = torch.cat([captured.last[at, s.start + 1 : s.stop + 1] for at, s in enumerate(spans)])
         best = self.ops.best(last, self.target.lm_head_weight)  # once for all rows: 16 small products take longer

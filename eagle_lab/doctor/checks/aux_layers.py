@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eagle_lab.config.aux_layers import ADDS_ONE_ONLY_AFTER_1, captured_by_sglang
+from eagle_lab.config.aux_layers import ADDS_ONE_ONLY_AFTER_1, captured_by_sglang, default_layers
 from eagle_lab.config.schema import Engine
 from eagle_lab.doctor import vllm
 from eagle_lab.doctor.finding import Finding, fail, ok, warn
@@ -38,7 +38,7 @@ def _by_sglang(s: Subject) -> Finding:
             f"ids {outer} beside eagle_config", "within it", "SGLang does not read them there: move them, less one each"
         )
     if not ids:
-        guess = [2, n // 2, n - 3]
+        guess = default_layers(n)
         if trained and trained != guess:
             return fail(f"no ids; SGLang captures {guess}", f"{trained}, as trained", "write them into eagle_config")
         return warn(f"no ids; SGLang captures {guess}", "ids written out", "write them: engines guess differently")
@@ -56,7 +56,7 @@ def _by_sglang(s: Subject) -> Finding:
         off = " (off by one)" if {a - b for a, b in zip(captured, trained, strict=False)} <= {1, -1} else ""
         return fail(said + off, f"{trained}, as trained", f"write {[k - 1 for k in trained]} into eagle_config")
     if not trained and target.architecture not in ADDS_ONE_ONLY_AFTER_1 and captured == [3, n // 2 + 1, n - 2]:
-        return warn(f"{ids}: SGLang captures {captured}", f"{[2, n // 2, n - 3]} as a rule", "look like inputs' ids")
+        return warn(f"{ids}: SGLang captures {captured}", f"{default_layers(n)} as a rule", "look like inputs' ids")
     return ok(f"{ids}: the states that enter layers {captured}" + (", as trained" if trained else ""))
 
 
@@ -76,7 +76,7 @@ def _by_vllm(s: Subject) -> Finding:
     if trained and ids != trained:
         off = " (SGLang's convention)" if [k + 1 for k in ids] == trained else ""
         return fail(f"{ids}{off}", f"{trained}, as trained", f"write {trained}: vLLM captures what enters these layers")
-    guess = vllm.default_layers(n)
+    guess = default_layers(n)
     if not trained and captured_by_sglang(ids, s.its_target.architecture) == guess:
         return warn(f"{ids}", f"{guess} as a rule", "look like SGLang's ids, one less each")
     return ok(f"{ids}: the states that enter these layers" + (", as trained" if trained else ""))
@@ -84,7 +84,7 @@ def _by_vllm(s: Subject) -> Finding:
 
 def _guessed_by_vllm(s: Subject) -> Finding:
     head, trained = s.given, s.given.export.get("aux_layers")
-    guess, inner = vllm.default_layers(s.its_target.num_hidden_layers), head.layer_ids
+    guess, inner = default_layers(s.its_target.num_hidden_layers), head.layer_ids
     said = f"no ids; vLLM captures {guess}"
     if inner:
         said = f"ids {inner} in eagle_config, which vLLM does not read there; it captures {guess}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from eagle_lab.config.aux_layers import sglang_ids
 from eagle_lab.doctor.finding import Finding, Skipped, fail, ok
 from eagle_lab.doctor.subject import Subject
-from eagle_lab.evaluate.intervals import pooled_histogram, survival
+from eagle_lab.evaluate.intervals import pooled_survival
 
 NAME = "layer convention"
 CATCHES = (
@@ -24,7 +24,7 @@ def look(s: Subject) -> Finding:
     if s.given.export.get("aux_layers"):
         raise Skipped("export.json names the layers of its training")
     found = {0: s.truth.replayed} | {by: r for by in (-1, 1) if (r := s.truth.shifted(by)) is not None}
-    drafts = {by: sum(survival(pooled_histogram(r.predicted for r in part))) for by, part in found.items()}
+    drafts = {by: sum(pooled_survival(r.predicted for r in part)) for by, part in found.items()}
     best = max(drafts, key=lambda by: drafts[by])
     text = ", ".join(f"{1 + d:.2f} with layers {[k + by for k in s.aux_layers]}" for by, d in sorted(drafts.items()))
     layers = [k + best for k in s.aux_layers]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eagle_lab.doctor.finding import Finding, fail, ok
 from eagle_lab.doctor.subject import Subject
-from eagle_lab.evaluate.intervals import pooled_histogram, survival
+from eagle_lab.evaluate.intervals import pooled_survival
 
 NAME = "random head"
 CATCHES = (
@@ -20,9 +20,7 @@ LEAST = 0.02
 
 
 def look(s: Subject) -> Finding:
-    ours, random = (
-        sum(survival(pooled_histogram(r.predicted for r in part))) for part in (s.truth.replayed, s.truth.random)
-    )
+    ours, random = (sum(pooled_survival(r.predicted for r in part)) for part in (s.truth.replayed, s.truth.random))
     text = f"replayed accept length {1 + ours:.2f}; a random head's {1 + random:.2f}"
     if ours < random + LEAST:
         return fail(text, "more than chance", "training is at fault: look at its loss, mask and draft vocabulary")

@@ -22,7 +22,7 @@ class Layout:
     row_pos: Tensor
 
     def to(self, device: torch.device) -> Layout:
-        moved = Layout(*(t.to(device, non_blocking=True) for t in (self.doc_start, self.row_doc, self.row_pos)))
+        moved = Layout(*(sent(t, device) for t in (self.doc_start, self.row_doc, self.row_pos)))
         moved.__dict__["total"] = self.total  # read here, where it is at hand: on a GPU reading it waits
         return moved
 
@@ -72,3 +72,10 @@ class Layout:
         index = torch.where(at[None] < counts[:, None], first[:, None] + at[None], 0)
         back = self.row_doc * width + torch.arange(self.row_doc.numel(), device=counts.device) - first[self.row_doc]
         return index, back
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """On the device. From pinned memory: a copy from other memory waits until the GPU has done all work before it."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
