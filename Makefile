@@ -5,8 +5,9 @@ PYTHON ?= python3
 ARGS ?=
 
 PIP := bin/python -m pip --disable-pip-version-check install -qq --no-compile
-# two files at a time: half of a server's start is imports on one core
-WORKERS := -n 2 --dist loadfile
+# two files at a time: half of a server's start is imports on one core. In the order of
+# tests/conftest.py: xdist's own begins the files with the fewest tests last, which are the slowest here.
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 PINS := requirements/constraints.txt
 
 # The stamp's name holds all that the set-up depends on, and it is written last: a set-up that was interrupted, or made

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 
 # two workers on two cores: more threads would only wait for each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig
+
+from eagle_lab.config import load
+from eagle_lab.config.paths import conf_dir
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -20,3 +27,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with servers first: begun last, one of them kept a worker busy for minutes after all else was done."""
     slow = {item.path for item in items if item.get_closest_marker("server")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture
+def composed() -> Iterator[Callable[..., DictConfig]]:
+    """composed("run", "spec=tree_12") -> what Hydra hands to a verb."""
+    load.register()
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(config_dir=str(conf_dir()), version_base="1.3"):
+        yield lambda verb, *overrides: compose(config_name=verb, overrides=list(overrides))

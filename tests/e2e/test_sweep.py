@@ -94,9 +94,18 @@ def test_a_killed_sweep_equals_an_unkilled_one(lab: Lab, known: list[str], monke
     monkeypatch.setitem(lab.environment, "PYTHONPATH", path)
     killed_equals_unkilled(lab, 1, "killed", "bench", *known, "head=null", "--multirun", *GRID)
     assert [r["max_new_tokens"] for r in summary(lab.folder / "whole", "killed")] == ["12", "24"]
+    assert started(lab.folder / "whole") == 1, "points that differ in their prompts alone share a server"
+
+
+def started(outputs: Path) -> int:
+    """Measurements that started a server; the others took one that was kept."""
+    logs = [log.read_text() for log in outputs.glob("measurements/*/server.log")]
+    assert len(logs) > 1
+    return sum(not re.fullmatch(r"the server of .*, kept\n", log) for log in logs)
 
 
 @pytest.mark.server
+@pytest.mark.long
 def test_points_share_a_server(lab: Lab, known: list[str]) -> None:
     grid = ["spec=none,chain_3", *GRID, "suite.timed=false", "name=two", "paths.outputs=shared"]
     code, text = lab.run("bench", *known, "--multirun", *grid)
@@ -109,9 +118,7 @@ def test_points_share_a_server(lab: Lab, known: list[str]) -> None:
     for chain in rows[1::2]:
         assert (chain["tok_s"], chain["speedup"], chain["differing_prompts"]) == ("", "", "0")
         assert chain["captured_width"] == "192"
-    logs = sorted(outputs.glob("measurements/*/server.log"))
-    kept = [log for log in logs if re.fullmatch(r"the server of .*, kept\n", log.read_text())]
-    assert len(logs) - len(kept) == 1, "plain decoding starts one server, the proof another that measures too"
+    assert started(outputs) == 1, "plain decoding starts one server, the proof another that measures too"
     assert len(json.loads((outputs / "sweeps/two/plan.json").read_text())["points"]) == 4
 
 
