@@ -50,8 +50,9 @@ def per_prompt(requests: list[dict[str, Any]]) -> dict[str, list[float]]:
 
 
 def speed(requests: list[dict[str, Any]]) -> dict[str, float]:
-    """tok_s (steady part), tok_s_whole (with the tail), tok_s_per_user, and latencies in seconds.
+    """tok_s (steady part) and steady_s (how long that is), tok_s_whole (with the tail), tok_s_per_user, and latencies.
 
+    In seconds and tokens per second.
     Inter-token latency is per request, (total - first token) / (tokens - 1), since speculation delivers tokens in
     bursts; requests of one token have none.
     """
@@ -63,8 +64,10 @@ def speed(requests: list[dict[str, Any]]) -> dict[str, float]:
     between = [
         (r["total_s"] - r["first_token_s"]) / (len(r["token_ids"]) - 1) for r in requests if len(r["token_ids"]) > 1
     ]
+    steady_s = sum(end - begin for begin, end in parts)
     return {
-        "tok_s": sum(n for n, _ in per_prompt(requests).values()) / sum(end - begin for begin, end in parts),
+        "tok_s": sum(n for n, _ in per_prompt(requests).values()) / steady_s,
+        "steady_s": steady_s,
         "tok_s_whole": tokens / sum(walls),
         "tok_s_per_user": tokens / sum(r["total_s"] for r in requests),
         "ttft_p50": float(np.percentile(first, 50)),

@@ -11,7 +11,7 @@ COLUMNS = (
     *("accept_length_high", "tok_s", "baseline_tok_s", "speedup", "captured_width", "speculative_algorithm"),
     *("speedup_low", "speedup_high", "speedup_per_user", "break_even_accept_length", "accept_length_per_request"),
     *("drift", "drift_low", "drift_high"),
-    *("survival", "conditional", "histogram", "tok_s_whole", "tok_s_per_user", "ttft_p50", "ttft_p95"),
+    *("survival", "conditional", "histogram", "tok_s_whole", "steady_s", "tok_s_per_user", "ttft_p50", "ttft_p95"),
     *("itl_p50", "itl_p95", "itl_p99", "differing_prompts", "requests", "completion_tokens"),
     *("head_digest", "aux_layers", "target", "target_digest", "suite", "suite_digest", "max_new_tokens"),
     *("temperature", "seed", "concurrency", "in_flight", "server_kind", "quantization", "tp", "dtype"),

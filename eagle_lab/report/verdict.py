@@ -6,6 +6,11 @@ from typing import Any
 
 from eagle_lab.report.table import interval, number, short
 
+BRIEF_S = 5.0
+"""Speeds timed over less are not to be trusted. On one H200, 8 requests in flight, chains of 5, 8 and 16 tokens timed
+over 2 to 3 s ran at 2514, 1735 and 2291 tok/s, while neighbours must differ by a few per cent
+(docs/results/h200.jsonl)."""
+
 
 def name(row: dict[str, Any]) -> str:
     """The spec, with the head and the seed where there is one."""
@@ -17,8 +22,26 @@ def name(row: dict[str, Any]) -> str:
 def verdict(rows: list[dict[str, Any]]) -> str:
     """One paragraph: the fastest point if its advantage is real, else what stands in the way.
 
-    An advantage is real when the 95 % interval of the speed-up, resampled over prompts, lies above 1.
+    An advantage is real when the 95 % interval of the speed-up, resampled over prompts, lies above 1. Speeds that were
+    timed too briefly are said to be so.
     """
+    return " ".join(filter(None, [_choice(rows), _brief(rows)]))
+
+
+def _brief(rows: list[dict[str, Any]]) -> str:
+    """Rows of before steady_s was kept say nothing."""
+    timed = [r for r in rows if r.get("speedup") is not None and r.get("steady_s") is not None]
+    shortest = min(timed, key=lambda r: r["steady_s"], default=None)
+    if shortest is None or shortest["steady_s"] >= BRIEF_S:
+        return ""
+    return (
+        f"Do not choose by these speeds: {name(shortest)} was timed over {number(shortest['steady_s'], 1)} s with all "
+        "slots busy, and two timings that short differ by far more than their intervals. Raise suite.limit (more "
+        f"prompts) or suite.max_new_tokens until every point takes {BRIEF_S:.0f} s."
+    )
+
+
+def _choice(rows: list[dict[str, Any]]) -> str:
     measured = [r for r in rows if r["spec"] != "none"]
     if not measured:
         return "Only plain decoding was measured: there is no spec point to choose."

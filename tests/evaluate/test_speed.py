@@ -29,6 +29,7 @@ def test_the_tail_is_cut_where_the_first_slot_stays_empty():
     # of the third, half of the time between its first and last token: 1 + 40 / 2
     assert per_prompt(requests) == {"a": [20, 2], "b": [40, 4], "c": [21, 2]}
     assert speed(requests)["tok_s"] == pytest.approx(81 / 4)
+    assert speed(requests)["steady_s"] == pytest.approx(4)
     assert speed(requests)["tok_s_whole"] == pytest.approx(101 / 6)
 
 
@@ -44,6 +45,7 @@ def test_rounds_of_turns_are_added_not_mixed():
     found = speed(requests)
     assert per_prompt(requests) == {"p": [60, 4]}
     assert found["tok_s"] == pytest.approx(60 / 4)
+    assert found["steady_s"] == pytest.approx(4)
     assert found["tok_s_whole"] == pytest.approx(60 / 4)
 
 

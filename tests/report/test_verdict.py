@@ -34,3 +34,10 @@ def test_no_baseline_and_nothing_but_a_baseline(make):
     assert "no spec point" in verdict([make.baseline()])
     lone = make.chain(5, 1.5, 30.0, speedup=None)
     assert "No baseline was measured" in verdict([lone])
+
+
+def test_speeds_that_were_timed_too_briefly_are_said_to_be(make):
+    rows = [make.baseline(steady_s=20.0), make.chain(5, 2.0, 40.0, steady_s=0.27), make.chain(2, 1.4, 24.0, steady_s=9)]
+    assert "Do not choose by these speeds: chain_5 (head hhhhhhhh) was timed over 0.3 s" in verdict(rows)
+    rows[1]["steady_s"] = 5.0
+    assert "Do not choose" not in verdict(rows)
