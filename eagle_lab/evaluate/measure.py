@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from eagle_lab.config.digest import plain
@@ -29,13 +30,15 @@ from eagle_lab.serve.launch import Launch, algorithm
 from eagle_lab.serve.probe import check_counters
 from eagle_lab.serve.process import serving
 
-FORMAT = 2
+FORMAT = 3
 """Raise it when what a row means changes: older measurements are then redone."""
 PLACES = ("host", "port", "start_timeout_s", "request_timeout_s", "stall_timeout_s")
 """Server settings that change no number."""
 NO_NUMBERS = ("path", "format", "field", "category", "limit", "source", "replay")
 """Suite settings that say where the prompts are (their digest counts) or what is done afterwards."""
 WARM_UP_TOKENS = 16
+LONE_PROMPTS = 8
+"""Timed before a suite and after it."""
 
 
 @dataclass(frozen=True)
@@ -140,14 +143,16 @@ def _run(work: Stage, launch: Launch, subject: Subject, prompts: Prompts, proof:
         client.generate(warm_up, max_new_tokens=WARM_UP_TOKENS, concurrency=prompts.settings.concurrency)
         if proof is not None:
             check_counters(client, proof)
+        lone = _lone(client, prompts, tokenizer) if timed else []
         client.flush()
         requests = suites.ask(client, tokenizer, prompts)
+        lone += _lone(client, prompts, tokenizer) if timed else []
         if timed and prompts.settings.trace and launch.spec.kind is not SpecKind.none:
             requests = suites.traced(client, prompts, requests)
     row = {
         **describe(launch, subject, prompts, proof),
         **acceptance(launch, requests, prompts.settings.max_new_tokens),
-        **(speed.speed(requests) if timed else {}),
+        **({**speed.speed(requests), "prompt_s": median(lone)} if timed else {}),
         "requests": len(requests),
         "completion_tokens": sum(len(r["token_ids"]) for r in requests),
         "prompts": per_prompt(requests),
@@ -160,6 +165,16 @@ def _run(work: Stage, launch: Launch, subject: Subject, prompts: Prompts, proof:
     write_rows(work.path / "requests.jsonl", requests)
     write_rows(work.path / "rows.jsonl", [row])
     work.finish({"spec": row["spec"], "accept_length": row["accept_length"], "tok_s": row.get("tok_s")})
+
+
+def _lone(client: Client, prompts: Prompts, tokenizer: Any) -> list[float]:
+    """Seconds of the suite's first prompts, each alone on an idle server.
+
+    The same work for every spec point of a head, since nothing is decoded: it tells how fast the machine itself is.
+    """
+    client.flush()
+    ids = suites.first_prompts(prompts, tokenizer, LONE_PROMPTS)
+    return [done.first_token_s for done in client.generate(ids, max_new_tokens=1)]
 
 
 def per_prompt(requests: list[dict[str, Any]]) -> dict[str, list[float]]:

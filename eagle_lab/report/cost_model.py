@@ -10,6 +10,10 @@ with no cost below zero (non-negative least squares on relative errors). m runs 
 the shortest and the longest, so verification may turn from flat (memory-bound) to steep (compute-bound) but not back:
 the roofline of Williams et al. 2009, doi:10.1145/1498765.1498785.
 
+A machine is not equally fast at all times. In one sweep on an H200 (docs/results/h200.jsonl) the same lone prompts took
+28 to 48 ms while different points were timed, and a round at 1 in flight always 0.112 to 0.123 of that. So rounds are
+fitted, and predicted, relative to the point's own prompts.
+
 On a chain steps = n - 1, so chains alone give fixed - draft and draft + token, which is all that another chain needs;
 trees tell draft and token apart. What the points do not determine is not predicted.
 """
@@ -45,6 +49,8 @@ class Point:
     baseline_tok_s: float | None
     """Of plain decoding; None where none was measured."""
     fingerprint: str
+    prompt_s: float | None = None
+    """What a lone prompt took while this point was timed; None in rows of before it was kept."""
 
     @property
     def shape(self) -> Shape:
@@ -88,6 +94,7 @@ def points(rows: list[dict[str, Any]]) -> list[Point]:
             survival=r.get("survival") or [],
             baseline_tok_s=r.get("baseline_tok_s"),
             fingerprint=r["fingerprint"],
+            prompt_s=r.get("prompt_s"),
         )
         for r in rows
         if r["spec"] != "none" and all(r.get(k) for k in NEEDED)
@@ -132,9 +139,16 @@ class Costs:
 
     def __init__(self, measured: list[Point]) -> None:
         self.design = _design(tuple(p.shape for p in measured))
-        features, rounds = self.design.features, np.array([p.round_s for p in measured])
+        known = [p.prompt_s for p in measured if p.prompt_s]
+        self.prompt_s = float(np.median(known)) if len(known) == len(measured) else None
+        """The machine's pace that all seconds of this model hold for; None where it is not known of every point."""
+        features, rounds = self.design.features, np.array([p.round_s / self.slower(p) for p in measured])
         # scipy's own limit of 3 iterations a column is met now and then by collinear columns
         self._costs, _ = nnls(features / rounds[:, None], np.ones(len(rounds)), maxiter=100 * features.shape[1])
+
+    def slower(self, point: Point) -> float:
+        """By what factor the machine was slower while the point was timed; 1 where that is not known."""
+        return point.prompt_s / self.prompt_s if point.prompt_s and self.prompt_s else 1.0
 
     def rounds_s(self, shapes: np.ndarray) -> np.ndarray:
         """Seconds of a round of each shape; nan where the fitted points do not determine it.
@@ -181,7 +195,7 @@ def chain_accept_length(measured: list[Point], tokens: int) -> float | None:
 
 
 def left_out(measured: list[Point]) -> list[Prediction | None]:
-    """Each point predicted from those of other shapes; None where they do not determine its round."""
+    """Each point predicted from those of other shapes, at its own pace; None where they do not determine its round."""
     found: list[Prediction | None] = []
     for point in measured:
         others = [p for p in measured if p.shape != point.shape]
@@ -190,6 +204,7 @@ def left_out(measured: list[Point]) -> list[Prediction | None]:
         if costs is None or not seconds:
             found.append(None)
             continue
+        seconds *= costs.slower(point)
         predicted = chain_accept_length(others, point.tokens) if point.topk == 1 else None
         accepted = predicted or point.accept_length
         speed = point.concurrency * accepted / seconds

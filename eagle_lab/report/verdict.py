@@ -11,6 +11,9 @@ BRIEF_S = 5.0
 over 2 to 3 s ran at 2514, 1735 and 2291 tok/s, while neighbours must differ by a few per cent
 (docs/results/h200.jsonl)."""
 
+PACE = 1.1
+"""Lone prompts of a head that took longer than this beside others: more than the 10 % that predictions are held to."""
+
 
 def name(row: dict[str, Any]) -> str:
     """The spec, with the head and the seed where there is one."""
@@ -25,7 +28,7 @@ def verdict(rows: list[dict[str, Any]]) -> str:
     An advantage is real when the 95 % interval of the speed-up, resampled over prompts, lies above 1. Speeds that were
     timed too briefly are said to be so.
     """
-    return " ".join(filter(None, [_choice(rows), _brief(rows)]))
+    return " ".join(filter(None, [_choice(rows), _brief(rows), *_slower(rows)]))
 
 
 def _brief(rows: list[dict[str, Any]]) -> str:
@@ -39,6 +42,29 @@ def _brief(rows: list[dict[str, Any]]) -> str:
         "slots busy, and two timings that short differ by far more than their intervals. Raise suite.limit (more "
         f"prompts) or suite.max_new_tokens until every point takes {BRIEF_S:.0f} s."
     )
+
+
+def _slower(rows: list[dict[str, Any]]) -> list[str]:
+    """For each head, whether the machine was slower for some of its points. Plain decoding has another prompt pass."""
+    by_head: dict[Any, list[dict[str, Any]]] = {}
+    for r in rows:
+        if r["spec"] != "none" and r.get("prompt_s"):
+            by_head.setdefault(r["head_digest"], []).append(r)
+    found = []
+    for own in by_head.values():
+        least, most = (pick(own, key=lambda r: r["prompt_s"]) for pick in (min, max))
+        if (ratio := most["prompt_s"] / least["prompt_s"]) > PACE:
+            found.append(
+                f"The machine was not equally fast: the same lone prompts took {number(ratio)} x as long while "
+                f"{name(most)} was timed as while {name(least)} was ({_ms(most)} and {_ms(least)} ms), and so did all "
+                "else. Compare tok/s of points of one pace only, or free the machine, remove "
+                f"measurements/{most['measurement']} under paths.outputs and run again."
+            )
+    return found
+
+
+def _ms(row: dict[str, Any]) -> str:
+    return number(1000 * row["prompt_s"], 1)
 
 
 def _choice(rows: list[dict[str, Any]]) -> str:

@@ -67,6 +67,7 @@ def test_chain_with_baseline_and_proof(point):
     assert (row["captured_width"], row["speculative_algorithm"]) == (len(AUX) * 64, "EAGLE3")
     assert (row["differing_prompts"], row["requests"]) == (0, base["requests"])
     assert row["speedup"] == row["tok_s"] / base["tok_s"]
+    assert all(r["steady_s"] > r["prompt_s"] > 0 for r in (base, row))
     assert len({tuple(r) for r in map(tuple, row["prompts"].values())}) > 1, (
         "prompts differ, or the interval says nothing"
     )

@@ -146,4 +146,4 @@ def test_the_demo_serves_where_the_machine_can(tmp_path: Path, listing: str, com
 def test_test_long_leaves_out_only_the_gpu() -> None:
     assert '-m pytest -m "long and not gpu"' in dry("test-long")
     assert "-k" not in dry("test")
-    assert dry("test", "ARGS=-k spec").splitlines()[-1].endswith("-n 2 --dist loadfile -k spec")
+    assert dry("test", "ARGS=-k spec").splitlines()[-1].endswith("--dist loadfile --no-loadscope-reorder -k spec")

@@ -1,6 +1,7 @@
 """The cost model against rounds that were made from known costs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,21 @@ def test_without_noise_every_point_is_predicted_from_the_others(concurrency):
     assert max(map(abs, found.values())) < 1e-6
     assert [p.from_survival for p in left_out(given)] == [True] * 4 + [False] * 4, "the deepest chain, and trees"
     assert [p.extrapolated for p in left_out(given)] == [True] + [False] * 6 + [True], "the least and the most tokens"
+
+
+def test_a_machine_that_slows_down_is_no_error_of_the_model():
+    slower = (1, 1.6, 0.9, 1.3, 1.1, 1.5, 1, 1.2)
+    given = [
+        replace(p, tok_s=p.tok_s / f, prompt_s=0.03 * f)
+        for p, f in zip(measured([*CHAINS, *TREES], linear), slower, strict=True)
+    ]
+    assert max(map(abs, errors(given).values())) < 1e-6
+    blind = errors([replace(p, prompt_s=None) for p in given])
+    assert max(map(abs, blind.values())) > 0.3
+    partly = errors([replace(given[0], prompt_s=None), *given[1:]])
+    assert {k: v for k, v in partly.items() if k != "chain_2"} == {k: v for k, v in blind.items() if k != "chain_2"}
+    # of the median machine
+    assert Costs(given).steps_s() == pytest.approx((3e-4 * 1.15, 5e-4 * 1.15), rel=1e-6)
 
 
 def test_chains_and_trees_tell_the_costs_apart():

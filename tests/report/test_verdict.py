@@ -41,3 +41,17 @@ def test_speeds_that_were_timed_too_briefly_are_said_to_be(make):
     assert "Do not choose by these speeds: chain_5 (head hhhhhhhh) was timed over 0.3 s" in verdict(rows)
     rows[1]["steady_s"] = 5.0
     assert "Do not choose" not in verdict(rows)
+
+
+def test_a_machine_that_was_slower_for_one_point_is_said_to_have_been(make):
+    rows = [make.baseline(prompt_s=0.01), make.chain(5, 2.0, 40.0, prompt_s=0.03), make.chain(3, 1.6, 25.0)]
+    assert "equally fast" not in verdict(rows), "of rows without it nothing is known"
+    rows[2]["prompt_s"] = 0.032
+    assert "equally fast" not in verdict(rows)
+    rows[2]["prompt_s"] = 0.045
+    text = verdict(rows)
+    assert "took 1.50 x as long while chain_3 (head hhhhhhhh) was timed as while chain_5" in text
+    assert "(45.0 and 30.0 ms)" in text
+    assert f"remove measurements/{rows[2]['measurement']} under" in text
+    rows[2]["head_digest"] = "g" * 16
+    assert "equally fast" not in verdict(rows), "another head's prompts are other work"

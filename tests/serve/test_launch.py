@@ -66,6 +66,7 @@ def test_gpu(launch):
     assert found["--cuda-graph-backend-prefill"] == "disabled"
     assert "--enable-return-hidden-states" in found
     absent = {"--device", "--max-total-tokens", "--quantization", "--cuda-graph-backend-decode", "--sleep-on-idle"}
+    absent |= {"--decode-log-interval"}
     assert not absent & set(found)
 
 
