@@ -83,36 +83,32 @@ class Throughput(Callback):
     that its pass keeps the loop from going on; beside a GPU a thread makes the next batch meanwhile. Stands before
     Metrics among the callbacks.
 
-    flops: multiply-adds x 2 of a step, for TFLOP/s and, where the GPU is a known one, their share of its peak (MFU).
+    waited: seconds that the loop has waited for batches so far. flops: multiply-adds x 2 of a step, for TFLOP/s and,
+    where the GPU is a known one, their share of its peak (MFU).
     """
 
-    def __init__(self, every: int, flops: Callable[[int], float] | None = None) -> None:
-        self.every, self.flops = every, flops
+    def __init__(self, every: int, waited: Callable[[], float], flops: Callable[[int], float] | None = None) -> None:
+        self.every, self.waited, self.flops = every, waited, flops
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._begin()
 
     def _begin(self) -> None:
-        self.began = self.ended = time.perf_counter()
-        self.tokens, self.waited = 0, 0.0
+        self.began, self.waited_before = time.perf_counter(), self.waited()
+        self.tokens = 0
         self.steps: list[int] = []
-
-    def on_train_batch_start(self, *_: Any) -> None:
-        self.waited += time.perf_counter() - self.ended
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
         self.tokens += batch.input_ids.numel() * trainer.world_size
         if _within_a_step(trainer, batch_idx):
-            self.ended = time.perf_counter()
             return
         self.steps.append(trainer.global_step - 1)
         if trainer.global_step % self.every == 0:
             for name, value in self._found(batch.input_ids.device, trainer.world_size).items():
                 pl_module.log(f"train/{name}", value, batch_size=1)
             self._begin()
-        self.ended = time.perf_counter()
 
     def _found(self, device: torch.device, devices: int) -> dict[str, float]:
         found = {}
@@ -120,7 +116,7 @@ class Throughput(Callback):
             torch.cuda.synchronize()
             found["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
         taken = time.perf_counter() - self.began
-        found |= {"tokens_s": self.tokens / taken, "data_wait": self.waited / taken}
+        found |= {"tokens_s": self.tokens / taken, "data_wait": (self.waited() - self.waited_before) / taken}
         if self.flops is not None:
             speed = sum(map(self.flops, self.steps)) / taken / devices / 1e12
             found["tflop_s"] = speed

@@ -208,6 +208,8 @@ def fit(
 
     quiet()
     train = [dataset.train.indices[step].tolist() for step in schedule.steps]
+    ahead = 1 if feed.device.type == "cuda" else 0  # on a CPU the next batch would only take its cores
+    loader = Steps(train, batches, lambda: trainer.global_step, each=share.parts, ahead=ahead)
     trainer = L.Trainer(
         accelerator="gpu" if feed.device.type == "cuda" else "cpu",
         devices=share.world,
@@ -218,7 +220,7 @@ def fit(
         gradient_clip_val=config.optim.grad_clip,
         logger=False,
         log_every_n_steps=t.log_every,
-        callbacks=_callbacks(config, module, feed, out, track, train),
+        callbacks=_callbacks(config, module, feed, out, track, loader),
         enable_progress_bar=sys.stderr.isatty(),
         val_check_interval=min(schedule.steps_per_epoch, len(schedule.steps)) * share.parts,
         num_sanity_val_steps=0,
@@ -230,12 +232,11 @@ def fit(
     held_out = held_out_batches(config, dataset)
     if not held_out and (t.keep is Keep.best or t.patience is not None):
         raise LabError("trainer.keep=best and trainer.patience: the dataset holds nothing out. Raise data.holdout.")
-    ahead = 1 if feed.device.type == "cuda" else 0  # on a CPU the next batch would only take its cores
     with stopping_in_time():
         try:
             trainer.fit(
                 module,
-                train_dataloaders=Steps(train, batches, lambda: trainer.global_step, each=share.parts, ahead=ahead),
+                train_dataloaders=loader,
                 val_dataloaders=Steps(held_out, lambda i: [feed.batch(i)], lambda: 0) if held_out else None,
                 ckpt_path=newest(out / CHECKPOINTS),
             )
@@ -283,7 +284,7 @@ def _flops(config: Config, module: HeadModule, feed: Feed, rows: list[int]) -> f
 
 
 def _callbacks(
-    config: Config, module: HeadModule, feed: Feed, out: Path, track: Tracker, train: list[list[int]]
+    config: Config, module: HeadModule, feed: Feed, out: Path, track: Tracker, loader: Steps
 ) -> list[Callback]:
     t, checkpoints = config.trainer, out / CHECKPOINTS
     found: list[Callback] = [
@@ -296,9 +297,9 @@ def _callbacks(
             save_top_k=2,
             every_n_train_steps=t.checkpoint_every,
         ),
-        Throughput(t.log_every, lambda step: _flops(config, module, feed, train[step])),
+        Throughput(t.log_every, lambda: loader.waited, lambda step: _flops(config, module, feed, loader.steps[step])),
         AuxStates(t.log_every, module.head.shape.num_aux),
-        Metrics(out / "metrics.jsonl", t.log_every, track, train),
+        Metrics(out / "metrics.jsonl", t.log_every, track, loader.steps),
         Preemption(checkpoints),
         progress(),
     ]

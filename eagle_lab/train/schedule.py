@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -73,6 +75,8 @@ class Steps:
         ahead: int = 0,
     ) -> None:
         self.steps, self.build, self.at, self.each, self.ahead = steps, build, at, each, ahead
+        self.waited = 0.0
+        """Seconds that the loop was kept from going on, all told."""
 
     def __len__(self) -> int:
         return len(self.steps) * self.each
@@ -88,13 +92,20 @@ class Steps:
         steps = self.steps[self.at() :]
         if not self.ahead:
             for indices in steps:
-                yield from self.build(indices)
+                yield from self._timed(partial(self.build, indices))
             return
         with ThreadPoolExecutor(max_workers=1) as pool:
             pending: deque[Future[Sequence[object]]] = deque()
             for indices in steps:
                 pending.append(pool.submit(self.build, indices))
                 if len(pending) > self.ahead:
-                    yield from pending.popleft().result()
+                    yield from self._timed(pending.popleft().result)
             while pending:
-                yield from pending.popleft().result()
+                yield from self._timed(pending.popleft().result)
+
+    def _timed(self, made: Callable[[], Sequence[object]]) -> Sequence[object]:
+        began = time.perf_counter()
+        try:
+            return made()
+        finally:
+            self.waited += time.perf_counter() - began

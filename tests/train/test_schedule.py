@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -31,6 +33,24 @@ def test_steps_continue_where_training_stands(ahead):
     made = Steps([[1], [2], [3], [4]], lambda step: [(step, part) for part in "ab"], lambda: 2, each=2, ahead=ahead)
     assert list(made) == [([3], "a"), ([3], "b"), ([4], "a"), ([4], "b")]
     assert len(made) == 8
+
+
+def test_the_time_that_the_loop_waits_is_kept():
+    def build(step):
+        time.sleep(0.01)
+        return [step]
+
+    made = Steps([[1], [2], [3], [4]], build, lambda: 1)
+    assert made.waited == 0
+    assert list(made) == [[2], [3], [4]]
+    assert made.waited >= 0.03
+    ready = Steps([[1], [2]], lambda step: [step], lambda: 0, ahead=1)
+    batches = iter(ready)
+    next(batches)
+    waited = ready.waited
+    time.sleep(0.05)
+    next(batches)
+    assert ready.waited - waited < 0.05, "what the loop does itself is no waiting"
 
 
 def test_what_fails_ahead_fails_in_its_turn():
