@@ -18,10 +18,10 @@ from eagle_lab.config.errors import LabError
 from eagle_lab.config.files import append_jsonl, read_jsonl
 from eagle_lab.config.prompts import Conversation
 from eagle_lab.config.schema import Answers
-from eagle_lab.data.progress import Progress
 from eagle_lab.data.special import special_ids
 from eagle_lab.serve import chat
 from eagle_lab.serve.client import Client, Completion
+from eagle_lab.serve.progress import Progress
 
 ROW = {
     **{"id": str, "turn": int, "prompt_ids": list[int], "answer_ids": list[int]},

@@ -22,9 +22,9 @@ from eagle_lab.config.errors import LabError
 from eagle_lab.config.files import append_jsonl, read_jsonl
 from eagle_lab.config.schema import Source
 from eagle_lab.data.contamination import Suites, words
-from eagle_lab.data.progress import Progress
 from eagle_lab.data.special import special_ids
 from eagle_lab.serve.client import Client, Completion
+from eagle_lab.serve.progress import Progress
 
 ROW = {"attempt": int, "token_ids": list[int], "finish_reason": str}
 """Of the file that attempts are kept in."""

@@ -12,6 +12,7 @@ from eagle_lab.config.prompts import Conversation, read_conversations, suite_pat
 from eagle_lab.config.schema import Suite
 from eagle_lab.serve import chat
 from eagle_lab.serve.client import Client, Completion
+from eagle_lab.serve.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ def ask(client: Client, tokenizer: Any, prompts: Prompts) -> list[dict[str, Any]
     for turn in range(max(len(c.turns) for c in prompts.conversations)):
         open_ = [c for c in prompts.conversations if len(c.turns) > turn]
         asked = [chat.prompt_ids(tokenizer, chat.messages(c, answers[c.id])) for c in open_]
+        progress = Progress(f"{settings.name}, turn {turn + 1}", len(asked))
         done = client.generate(
             asked,
             max_new_tokens=settings.max_new_tokens,
@@ -73,6 +75,7 @@ def ask(client: Client, tokenizer: Any, prompts: Prompts) -> list[dict[str, Any]
             seed=settings.seed,
             # a message per token costs the cores of a CPU server more than the model does
             every_step=not settings.timed,
+            on_done=progress.ended,
         )
         for conversation, ids, completion in zip(open_, asked, done, strict=True):
             answers[conversation.id].append(completion.text)
@@ -105,12 +108,14 @@ def traced(client: Client, prompts: Prompts, requests: list[dict[str, Any]]) -> 
     Above temperature 0 that is another sample. None where messages were merged on their way.
     """
     settings = prompts.settings
+    progress = Progress(f"{settings.name} once more, step by step", len(requests))
     done = client.generate(
         [r["prompt_ids"] for r in requests],
         max_new_tokens=settings.max_new_tokens,
         temperature=settings.temperature,
         concurrency=settings.concurrency,
         every_step=True,
+        on_done=progress.ended,
     )
     return [{**r, "correct_by_step": _correct_by_step(c)} for r, c in zip(requests, done, strict=True)]
 

@@ -23,6 +23,7 @@ from eagle_lab.config.schema import Server, ServerKind
 from eagle_lab.config.stage import locked
 from eagle_lab.serve.client import Client
 from eagle_lab.serve.launch import Launch, argv, command_line, environment
+from eagle_lab.serve.progress import say
 from eagle_lab.serve.running import check_running
 
 WARDEN = Path(__file__).resolve().parent / "warden.py"
@@ -148,6 +149,8 @@ def _started(launch: Launch, log: Path) -> Iterator[Client]:
         )
     with device(server.kind, launch.alone):
         _give_back()
+        drafts = f", {launch.spec.num_draft_tokens} draft tokens" if launch.head else ""
+        say(f"server ({launch.spec.kind.value}{drafts}) starts, log: {log}")
         process = start(launch, port, log)
         watch = None
         try:
@@ -155,6 +158,7 @@ def _started(launch: Launch, log: Path) -> Iterator[Client]:
             watch = Watch(client, process, log, server.stall_timeout_s)
             client.explain = watch.autopsy
             _wait_healthy(watch, port, server.start_timeout_s)
+            say(f"server is up after {time.monotonic() - watch.began:.0f} s")
             yield client
         finally:
             if watch:

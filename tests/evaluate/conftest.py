@@ -55,12 +55,18 @@ class FakeClient:
     def flush(self):
         self.serving.calls.append(("flush",))
 
-    def generate(self, prompts, *, max_new_tokens, concurrency, temperature=0.0, seed=None, every_step=False):
+    def generate(
+        self, prompts, *, max_new_tokens, concurrency=1, temperature=0.0, seed=None, every_step=False, on_done=None
+    ):
         asked = (prompts, max_new_tokens, concurrency, temperature, seed)
         self.serving.calls.append(("trace" if every_step else "generate", *asked))
         if self.serving.dies:
             raise ServingFault("the server died")
-        return [self.completion(ids, max_new_tokens) for ids in prompts]
+        found = [self.completion(ids, max_new_tokens) for ids in prompts]
+        for index, done in enumerate(found):
+            if on_done:
+                on_done(index, done)
+        return found
 
     def completion(self, ids, tokens):
         kind = self.launch.spec.kind

@@ -60,8 +60,15 @@ def test_a_row_and_what_is_kept_beside_it(server, suite, launch, tmp_path):
 
 
 def test_warm_up_and_proof_come_before_the_flush_and_the_suite(server, suite, launch, tmp_path):
-    measure(launch, SUBJECT, load_suite(replace(suite, concurrency=3)), tmp_path, PROOF)
-    assert [c[0] for c in server.calls] == ["generate", "counters", "flush", "generate", "generate", "trace"]
+    row = measure(launch, SUBJECT, load_suite(replace(suite, concurrency=3)), tmp_path, PROOF).row
+    lone = ["flush", "generate"]
+    assert [c[0] for c in server.calls] == [
+        *("generate", "counters", *lone),
+        *("flush", "generate", "generate", *lone, "trace"),
+    ]
+    for call in (server.calls[3], server.calls[8]):
+        assert call[2:4] == (1, 1), "lone prompts are not decoded"
+    assert row["prompt_s"] > 0
     assert len(server.calls[0][1]) == 3
     assert server.calls[1] == ("counters", PROOF)
 
@@ -76,7 +83,7 @@ def test_an_untimed_point_is_asked_once_step_by_step_and_has_no_speed(server, su
     row = measure(launch, SUBJECT, load_suite(replace(suite, timed=False)), tmp_path).row
     assert [c[0] for c in server.calls] == ["generate", "flush", "trace", "trace"], "warm-up, then two turns"
     assert (row["accept_length"], row["drift"]) == (2.0, 0.0)
-    assert not [name for name in row if name.startswith(("tok_s", "ttft", "itl"))]
+    assert not [name for name in row if name.startswith(("tok_s", "ttft", "itl", "steady", "prompt_s"))]
     (served,) = server.launches
     assert (served.alone, served.hidden_states) == (False, True)
 

@@ -1,4 +1,4 @@
-"""Progress of a long generation as plain lines on stderr: they read the same in a terminal and in a log."""
+"""Progress of long work with a server, as plain lines on stderr: they read the same in a terminal and in a log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import time
 
 from rich.console import Console
 
+from eagle_lab.serve.client import Completion
+
 EVERY_S = 15.0
+
+
+def say(line: str) -> None:
+    Console(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
 
 
 class Progress:
@@ -15,8 +21,11 @@ class Progress:
     def __init__(self, what: str, total: int) -> None:
         self.what, self.total = what, total
         self.done = self.tokens = 0
-        self.console = Console(stderr=True, highlight=False)
         self.started = self.said = time.monotonic()
+
+    def ended(self, _: int, done: Completion) -> None:
+        """As Client.generate's on_done."""
+        self.step(len(done.token_ids))
 
     def step(self, tokens: int) -> None:
         """One more request ended, with this many generated tokens."""
@@ -25,4 +34,4 @@ class Progress:
         if time.monotonic() - self.said >= EVERY_S:
             self.said = time.monotonic()
             rate = self.tokens / (self.said - self.started)
-            self.console.print(f"{self.what}: {self.done} of {self.total}, {rate:.0f} tokens/s")
+            say(f"{self.what}: {self.done} of {self.total}, {rate:.0f} tokens/s")
