@@ -11,7 +11,7 @@ from typing import Any
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
-from eagle_lab.config.schema import Config
+from eagle_lab.config.schema import Config, Optim
 
 WORDS = (
     (r"^Value (.*) is not a valid bool.*", r"\1: true or false is wanted"),
@@ -85,6 +85,8 @@ def _no_key(key: str, node: Any) -> str:
         every = {k: k.rpartition(".")[2] for k in _keys(Config)}
         alike = get_close_matches(leaf, every.values(), cutoff=0.8)
         near = [k for k, name in every.items() if name in alike]
+    if not near and node is Optim:  # lr, say: what the optimizer's class takes is no part of the schema
+        near = [f"{place}.optimizer.{leaf}"]
     whole = "The config" if node is Config else node.__name__
     return f"there is no key {key}.{did_you_mean(near)} {place or whole} has: {', '.join(there)}."
 

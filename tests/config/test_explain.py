@@ -28,6 +28,7 @@ def said(composed: Composed, override: str) -> str:
         ("servr=cpu", "there is no key servr. Did you mean server? The config has: "),
         ("server.hots=1", "there is no key server.hots. Did you mean server.host? server has: kind, url, host, "),
         ("max_steps=3", "there is no key max_steps. Did you mean trainer.max_steps?"),
+        ("optim.lr=1", "there is no key optim.lr. Did you mean optim.optimizer.lr?"),
         ("+server.hots=1", "there is no key server.hots. Did you mean server.host?"),
         ("data.sources=[{path: a, fromat: auto}]", "no key fromat. Did you mean format? Source has: kind, path, "),
         ("server=cpuu", "server=cpuu: there is no such option. Did you mean server=cpu? server has: cpu, gpu, url."),
