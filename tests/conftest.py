@@ -24,9 +24,16 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with servers first: begun last, one of them kept a worker busy for minutes after all else was done."""
-    slow = {item.path for item in items if item.get_closest_marker("server")}
-    items.sort(key=lambda item: item.path not in slow)
+    """Files first whose tests may take the longest, then those with servers.
+
+    Begun last, one of them kept a worker busy for minutes after all else was done.
+    """
+    longest: dict[object, tuple[float, bool]] = {}
+    for item in items:
+        limit = item.get_closest_marker("timeout")
+        facts = (float(limit.args[0]) if limit else 0.0, item.get_closest_marker("server") is not None)
+        longest[item.path] = max(longest.get(item.path, (0.0, False)), facts)
+    items.sort(key=lambda item: longest[item.path], reverse=True)
 
 
 @pytest.fixture

@@ -31,7 +31,8 @@ from tests.promised import PROMISED_COLUMNS
 from tests.track.offline import offline_runs
 from tests.track.rows import assert_equals_the_point
 
-pytestmark = pytest.mark.server
+# eight launches before the first test: 9 minutes beside another worker
+pytestmark = [pytest.mark.server, pytest.mark.timeout(1800)]
 RUN = ("run", "experiment=demo_tiny", "track=wandb", "track.mode=offline")
 
 
