@@ -49,7 +49,8 @@ def run(config: Config, out: Path) -> int:
         ranked = [f"{n}. {v.check}: {_said(v.finding)}" for n, v in enumerate(diagnosis(verdicts), 1)]
         warned = [f"warning: {v.check}: {_said(v.finding)}" for v in verdicts if v.level is Level.warn]
         print(str(given or "no head is given, and the one that this config trains is not made yet"))
-        print("\n".join([*(ranked or ["nothing fails"]), *warned]))
+        checked = any(v.level is not Level.skipped for v in verdicts)
+        print("\n".join([*(ranked or ["nothing fails" if checked else "nothing could be checked"]), *warned]))
         Console().print(_table(sorted(verdicts, key=lambda v: ORDER.index(v.level))))
         count = Counter(v.level for v in verdicts)
         print(", ".join(f"{count[level]} {level.value}" for level in ORDER) + (f". {ranked[0]}" if ranked else ""))

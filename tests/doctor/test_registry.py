@@ -35,6 +35,16 @@ def test_a_good_head_has_no_fault(good: Made) -> None:
     assert {v.level for v in verdicts} <= {Level.ok, Level.warn, Level.skipped}
 
 
+def test_one_value_that_is_none_is_found_wherever_it_is(good: Made, tmp_path: Path) -> None:
+    def plant(c: dict[str, Any], t: dict[str, torch.Tensor]) -> None:
+        rows = len(t["lm_head.weight"])
+        assert rows > 400, "more than would be sampled"
+        t["lm_head.weight"][rows // 3, 1] = float("nan")
+
+    found = diagnosis(examine(subject(good, changed(good[1], tmp_path, plant))))
+    assert [(v.check, v.finding.found) for v in found[:1]] == [("values", "NaN or Inf in lm_head.weight")]
+
+
 def test_a_head_as_pytorch_saves_it(good: Made, tmp_path: Path) -> None:
     head = shutil.copytree(good[1], tmp_path / "head")
     torch.save(load_file(head / "model.safetensors"), head / "pytorch_model.bin")
@@ -131,6 +141,7 @@ def test_only_headers_and_slices_are_read(good: Made, monkeypatch: pytest.Monkey
         return part
 
     monkeypatch.setattr(HeadDirectory, "rows", rows)
+    monkeypatch.setattr("eagle_lab.doctor.checks.values.WHOLE", 0)  # as if they were large
     examine(subject(good, good[1]))
     assert max(read) <= 512  # d2t, t2d and this small head's own sizes
 
