@@ -171,3 +171,20 @@ def test_fp32_weights_with_bf16_states_get_fp32_gradients(random):
     assert gradient.dtype == torch.float32
     wanted = torch.autograd.grad(case.run(reference, Objective()).total, case.weight)[0]
     assert (gradient - wanted).square().mean().sqrt() <= 0.03 * wanted.square().mean().sqrt()
+
+
+def test_hidden_states_that_are_frozen(random):
+    case = Case(random)
+    case.hiddens = [h.detach() for h in case.hiddens]
+    found, wanted = (torch.autograd.grad(case.run(o, Objective()).total, case.weight)[0] for o in (kernels, reference))
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("name", ["lse", "label", "left"])
+def test_a_column_of_a_larger_tensor(random, name):
+    case = Case(random)
+    objective = Objective("hard" if name == "label" else "soft_ce")
+    wanted = case.run(kernels, objective).total
+    column = getattr(case, name)
+    setattr(case, name, torch.stack([column, torch.zeros_like(column)], 1)[:, 0])
+    torch.testing.assert_close(case.run(kernels, objective).total, wanted)

@@ -90,3 +90,11 @@ def test_a_nan_stays_in_its_row(bad):
     found = kernels.rms_norm(x, torch.ones(8), EPS).isfinite()
     assert not found[2].all()
     assert found[[0, 1, 3]].all()
+
+
+def test_a_weight_that_is_a_column_of_a_larger_tensor(random):
+    x, weight = random(3, 5).detach(), torch.arange(10.0)[::2]
+    check = torch.testing.assert_close
+    check(kernels.rms_norm(x, weight, 1e-5), reference.rms_norm(x, weight, 1e-5))
+    check(kernels.add_rms_norm(x, x, weight, 1e-5)[1], reference.add_rms_norm(x, x, weight, 1e-5)[1])
+    check(kernels.norm_pair(x, x, weight, weight, 1e-5), reference.norm_pair(x, x, weight, weight, 1e-5))

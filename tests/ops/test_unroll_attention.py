@@ -116,3 +116,11 @@ def test_a_nan_reaches_the_rows_that_see_it(ops, bad):
     finite = ops.unroll_attention(q, k0, v0, [], where).isfinite().all(-1).all(-1)
     sees = (where.row_doc == 2) & (where.row_pos >= 4)
     assert not finite[sees].any()
+
+
+def test_more_keys_than_the_layout_has_tokens_are_refused():
+    """The backward kernel would read behind the layout: not a number, a hang or a crash."""
+    layout = Layout(torch.tensor([0, 2]), torch.tensor([0, 0]), torch.tensor([0, 1]))
+    q, k = torch.ones(2, 1, 4), torch.ones(3, 1, 4)
+    with pytest.raises(AssertionError, match="at every token of k0"):
+        kernels.unroll_attention(q, k, k, [], layout)

@@ -65,7 +65,7 @@ class DistillLoss(torch.autograd.Function):
                     torch.mm(z, w, out=d_hiddens[step][begin : begin + size])
                 if d_weight is not None:
                     add_product(d_weight, z, h, first=step == begin == 0)
-        ctx.gradients = (d_weight, d_hiddens)
+        ctx.gradients, ctx.steps = (d_weight, d_hiddens), len(hiddens)
         ctx.mark_non_differentiable(loss, argmax, overlap)
         return (row_weight * loss).sum(), loss, argmax, overlap
 
@@ -78,7 +78,7 @@ class DistillLoss(torch.autograd.Function):
         for gradient in [*d_hiddens, *([] if d_weight is None else [d_weight])]:
             if size := gradient.numel():
                 scale_kernel[triton.cdiv(size, SCALED),](gradient, grads[0], size, BLOCK=SCALED, num_warps=8)
-        return d_weight, None, None, None, None, *d_hiddens
+        return d_weight, None, None, None, None, *(d_hiddens or [None] * ctx.steps)
 
 
 def distill_loss(
@@ -92,6 +92,6 @@ def distill_loss(
     objective: Objective,
 ) -> Distilled:
     """As the reference. One backward only: the gradients are made in the forward and scaled in place."""
-    teacher = (teacher_logits.contiguous(), teacher_lse, label)
-    out = DistillLoss.apply(weight, teacher, row_weight.contiguous(), steps_left, objective, *hiddens)
+    teacher = (teacher_logits.contiguous(), teacher_lse.contiguous(), label.contiguous())
+    out = DistillLoss.apply(weight, teacher, row_weight.contiguous(), steps_left.contiguous(), objective, *hiddens)
     return Distilled(*out)

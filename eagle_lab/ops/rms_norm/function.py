@@ -105,17 +105,17 @@ class NormPair(torch.autograd.Function):
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x [..., H], weight [H] -> [..., H]."""
-    out: Tensor = RMSNorm.apply(x, weight, eps)
+    out: Tensor = RMSNorm.apply(x, weight.contiguous(), eps)
     return out
 
 
 def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """x, residual [N, H], weight [H] -> (their sum, its norm), both [N, H]."""
-    out: tuple[Tensor, Tensor] = AddRMSNorm.apply(x, residual, weight, eps)
+    out: tuple[Tensor, Tensor] = AddRMSNorm.apply(x, residual, weight.contiguous(), eps)
     return out
 
 
 def norm_pair(a: Tensor, b: Tensor, weight_a: Tensor, weight_b: Tensor, eps: float) -> Tensor:
     """a, b [N, H] -> [N, 2H]: the norm of a, then the norm of b."""
-    out: Tensor = NormPair.apply(a, b, weight_a, weight_b, eps)
+    out: Tensor = NormPair.apply(a, b, weight_a.contiguous(), weight_b.contiguous(), eps)
     return out

@@ -94,6 +94,7 @@ def unroll_attention(q: Tensor, k0: Tensor, v0: Tensor, chain: list[tuple[Tensor
         return q.clone()
     nothing = k0.new_empty(0, len(q), *k0.shape[1:])
     kc, vc = (torch.stack(parts) for parts in zip(*chain, strict=True)) if chain else (nothing, nothing)
+    assert len(k0) == len(v0) == layout.total, "the backward kernel reads the layout at every token of k0"
     out: Tensor = UnrollAttention.apply(q.contiguous(), k0.contiguous(), v0.contiguous(), kc, vc, layout)
     return out
 
