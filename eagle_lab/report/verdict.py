@@ -7,9 +7,8 @@ from typing import Any
 from eagle_lab.report.table import interval, number, short
 
 BRIEF_S = 5.0
-"""Speeds timed over less are not to be trusted. On one H200, 8 requests in flight, chains of 5, 8 and 16 tokens timed
-over 2 to 3 s ran at 2514, 1735 and 2291 tok/s, while neighbours must differ by a few per cent
-(docs/results/h200.jsonl)."""
+"""Speeds timed over less are not to be trusted. With 24 in flight on an H200 the steady parts of a sweep were 0.2 to
+0.3 s, of which somebody waited for a prompt 68 to 84 % (docs/results/h200.jsonl at 46c1f40): no speed of decoding."""
 
 PACE = 1.1
 """Lone prompts of a head that took longer than this beside others: more than the 10 % that predictions are held to."""

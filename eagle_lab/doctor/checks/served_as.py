@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eagle_lab.config.errors import ServingFault
+from eagle_lab.doctor.checks import aux_states
 from eagle_lab.doctor.finding import Finding, Skipped, fail, ok, warn
 from eagle_lab.doctor.subject import Subject
 from eagle_lab.serve.probe import check_width
@@ -15,18 +16,7 @@ CATCHES = (
 )
 REPORTS = ("sglang PR#21272", "sglang#36528", "slime#1177", "sglang#24663")
 NEEDS = ("head", "target")
-LEADS_TO = (
-    *(
-        "aux states",
-        "training equals serving",
-        "layer convention",
-        "meaning of the draft ids",
-        "random head",
-        "accept length",
-        "break-even",
-    ),
-    *("chat template", "same answers"),
-)
+LEADS_TO = (aux_states.NAME, *aux_states.LEADS_TO, "chat template", "same answers")
 
 
 def look(s: Subject) -> Finding:
