@@ -31,6 +31,8 @@ def run_rank(out: Path) -> int:
         dataset = load_dataset(Path(asked["dataset"]))
         start = head_tensors(first) if first else None
         answered(out, {"facts": plain(train_head(config, target, dataset, out, NOWHERE, features, start))})
+        # with NCCL: what the others still need of this process is on its way first
+        torch.distributed.destroy_process_group()
     except Preempted as e:
         answered(out, {"error": str(e), "preempted": True})
         return e.exit_code

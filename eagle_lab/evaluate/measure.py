@@ -37,8 +37,9 @@ PLACES = ("host", "port", "start_timeout_s", "request_timeout_s", "stall_timeout
 NO_NUMBERS = ("path", "format", "field", "category", "limit", "source", "replay")
 """Suite settings that say where the prompts are (their digest counts) or what is done afterwards."""
 WARM_UP_TOKENS = 16
-LONE_PROMPTS = 8
-"""Timed before a suite and after it."""
+LONE_PROMPTS, LONE_S = 8, 1.0
+"""At least so many, and for so long, are timed before a suite and after it. Eight of 30 ms each told little of the
+minute between them: an H200's host turns 1.5 x slower and back within seconds (docs/serving_gpu.md)."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,8 @@ def measure(
 
     proof: what serve.probe.probe found for this head and spec; a timing server whose counters differ from it is a
     ServingFault.
-    The directory root/measurements/SPEC-DIGEST holds rows.jsonl, requests.jsonl, server.log and server_info.json.
+    The directory root/measurements/SPEC-DIGEST holds rows.jsonl, requests.jsonl, server.log and server_info.json, and
+    of a timed one lone_prompts.json: the seconds of those before the suite and of those after it.
     """
     launch = replace(launch, seed=seed(prompts) or 0)
     settings = {k: v for k, v in plain(prompts.settings).items() if k not in NO_NUMBERS} | {"seed": seed(prompts)}
@@ -143,16 +145,16 @@ def _run(work: Stage, launch: Launch, subject: Subject, prompts: Prompts, proof:
         client.generate(warm_up, max_new_tokens=WARM_UP_TOKENS, concurrency=prompts.settings.concurrency)
         if proof is not None:
             check_counters(client, proof)
-        lone = _lone(client, prompts, tokenizer) if timed else []
+        before = _lone(client, prompts, tokenizer) if timed else []
         client.flush()
         requests = suites.ask(client, tokenizer, prompts)
-        lone += _lone(client, prompts, tokenizer) if timed else []
+        after = _lone(client, prompts, tokenizer) if timed else []
         if timed and prompts.settings.trace and launch.spec.kind is not SpecKind.none:
             requests = suites.traced(client, prompts, requests)
     row = {
         **describe(launch, subject, prompts, proof),
         **acceptance(launch, requests, prompts.settings.max_new_tokens),
-        **({**speed.speed(requests), "prompt_s": median(lone)} if timed else {}),
+        **({**speed.speed(requests), "prompt_s": median(before + after)} if timed else {}),
         "requests": len(requests),
         "completion_tokens": sum(len(r["token_ids"]) for r in requests),
         "prompts": per_prompt(requests),
@@ -163,18 +165,23 @@ def _run(work: Stage, launch: Launch, subject: Subject, prompts: Prompts, proof:
         "provenance": provenance(),
     }
     write_rows(work.path / "requests.jsonl", requests)
+    if timed:
+        write_json(work.path / "lone_prompts.json", {"before": before, "after": after})
     write_rows(work.path / "rows.jsonl", [row])
     work.finish({"spec": row["spec"], "accept_length": row["accept_length"], "tok_s": row.get("tok_s")})
 
 
 def _lone(client: Client, prompts: Prompts, tokenizer: Any) -> list[float]:
-    """Seconds of the suite's first prompts, each alone on an idle server.
+    """Seconds of the suite's first prompts, each alone on an idle server, again and again.
 
     The same work for every spec point of a head, since nothing is decoded: it tells how fast the machine itself is.
     """
-    client.flush()
     ids = suites.first_prompts(prompts, tokenizer, LONE_PROMPTS)
-    return [done.first_token_s for done in client.generate(ids, max_new_tokens=1)]
+    found: list[float] = []
+    while sum(found) < LONE_S:
+        client.flush()
+        found += [done.first_token_s for done in client.generate(ids, max_new_tokens=1)]
+    return found
 
 
 def per_prompt(requests: list[dict[str, Any]]) -> dict[str, list[float]]:

@@ -160,3 +160,16 @@ def test_all_illegal_points_are_named_and_none_starts(tmp_path: Path) -> None:
     assert "spec.num_draft_tokens=1 on a chain" in done.stderr
     assert "spec.num_draft_tokens=-2" in done.stderr
     assert not list(tmp_path.rglob("status.json"))
+
+
+def test_a_rank_ends_without_the_interpreters_end(tmp_path: Path) -> None:
+    ending = "import atexit, runpy, sys; atexit.register(print, 'finalised'); sys.argv = ['eagle-lab', *sys.argv[1:]]; "
+    ending += "runpy.run_module('eagle_lab', run_name='__main__')"
+    said = {}
+    for verb in ("rank", "report"):
+        command = [sys.executable, "-c", ending, verb, f"results={tmp_path}/none" if verb == "report" else "none"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.startswith("eagle-lab: "), done.stderr
+        said[verb] = done.stdout
+    assert said == {"rank": "", "report": "finalised\n"}

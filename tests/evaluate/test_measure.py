@@ -61,14 +61,18 @@ def test_a_row_and_what_is_kept_beside_it(server, suite, launch, tmp_path):
 
 def test_warm_up_and_proof_come_before_the_flush_and_the_suite(server, suite, launch, tmp_path):
     row = measure(launch, SUBJECT, load_suite(replace(suite, concurrency=3)), tmp_path, PROOF).row
-    lone = ["flush", "generate"]
+    # 3 prompts of 0.1 s: 4 times make a second
+    lone = ["flush", "generate"] * 4
     assert [c[0] for c in server.calls] == [
         *("generate", "counters", *lone),
         *("flush", "generate", "generate", *lone, "trace"),
     ]
-    for call in (server.calls[3], server.calls[8]):
+    for call in (server.calls[3], server.calls[-2]):
         assert call[2:4] == (1, 1), "lone prompts are not decoded"
-    assert row["prompt_s"] > 0
+    kept = json.loads((tmp_path / "measurements" / row["measurement"] / "lone_prompts.json").read_text())
+    assert kept == {"before": [0.1] * len(kept["before"]), "after": [0.1] * len(kept["after"])}
+    assert len(kept["before"]) == len(kept["after"]) == 4 * len(server.calls[3][1])
+    assert row["prompt_s"] == 0.1
     assert len(server.calls[0][1]) == 3
     assert server.calls[1] == ("counters", PROOF)
 
