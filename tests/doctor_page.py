@@ -42,15 +42,23 @@ INTRO = f"""# What doctor looks for
     eagle-lab doctor head=/some/head target=smollm2_135m               # files alone, no server: seconds
     eagle-lab doctor head=/some/head target=smollm2_135m spec=chain_5  # and served, probed, replayed draft for draft
     eagle-lab doctor head=/some/head target=smollm2_135m doctor.engine=vllm  # files alone, as vLLM loads them
-    eagle-lab doctor server=url server.url=http://host:30000 target=smollm2_135m spec=chain_5  # a server that runs
+    eagle-lab doctor server=url server.url=http://host:30000 target=smollm2_135m  # a server that runs, as it runs
     eagle-lab doctor experiment=demo doctor.dry_step=true              # the data, before a training: room, mask, steps
 
 `head=` takes the export of any trainer, or a training's directory. Without it the head is the one that the server
 names, or the one that this config has trained; where there is none, data and target alone are looked at, and nothing
-is made to find out. Exit code 0: nothing fails; 1: something does; 2: the command is wrong. `--json` prints a list for
-machines, `doctor.ignore=[name]` lets a check fail. The checks of files also run before a point is measured, those of
-data before training; a failure stops there. Above the table stand the failures, most likely cause first: what another
-failure brings about comes after it. Five cases from the first command to the conclusion: [doctor/](doctor/README.md).
+is made to find out. Exit code 0: nothing fails; 1: something does; 2: the command is wrong; 3: the server that should
+name its head does not answer. `--json` prints a list for machines, `doctor.ignore=[name]` lets a check fail. The checks
+of files also run before a point is measured, those of data before training; a failure stops there. Above the table
+stand the failures, most likely cause first: what another failure brings about comes after it. Five cases from the first
+command to the conclusion: [doctor/](doctor/README.md).
+
+Files are judged in seconds. A server is asked about a chain only; with SmolLM2 on two CPU cores that takes 3 to 4
+minutes: two servers start, answer 8 prompts, and the head is replayed.
+
+A head of another trainer comes without our export.json, so nobody says what it was trained with. What follows from that
+alone (other rope or rms_norm_eps than the target's, ids that look like inputs', no ids at all) is then a warning, where
+it is a failure for an export of ours. To see whether a warning costs anything, ask a server: `spec=chain_5`.
 
 ## Two engines
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.paths import head_directory
-from eagle_lab.config.schema import Config, Engine, ServerKind, SpecKind
+from eagle_lab.config.schema import Config, Engine, ServerKind, Spec, SpecKind
 from eagle_lab.doctor.finding import Finding, Level, Verdict
 from eagle_lab.serve.client import Client
 
@@ -32,7 +32,7 @@ LABELS = {Level.fail: "FAIL"}
 def run(config: Config, out: Path) -> int:
     from eagle_lab.cli.stages import known_dataset, locate_target
     from eagle_lab.doctor.head_directory import HeadDirectory
-    from eagle_lab.doctor.registry import FILES, SERVED, diagnosis, examine
+    from eagle_lab.doctor.registry import FILES, SERVED, examine
     from eagle_lab.doctor.subject import Subject
 
     target, given = locate_target(config), _given(config)
@@ -41,22 +41,48 @@ def run(config: Config, out: Path) -> int:
     verdicts = examine(subject, FILES)
     of_data = {check.NAME for check in FILES if "dataset" in check.NEEDS}
     failed = [v for v in failing(config, verdicts) if v.check not in of_data]
-    served = _served(config, subject, out, "no server was started for a head that fails above" if failed else None)
+    if failed:
+        why_not = "no server was started for a head that fails above"
+    else:
+        _tell(f"of files and data nothing fails ({_counted(verdicts)})")
+        why_not = None
+    served = _served(config, subject, out, why_not)
     verdicts += examine(served, SERVED)
     if config.doctor.json:
         print(json.dumps([v.row() for v in verdicts], ensure_ascii=False))
     else:
-        ranked = [f"{n}. {v.check}: {_said(v.finding)}" for n, v in enumerate(diagnosis(verdicts), 1)]
-        warned = [f"warning: {v.check}: {_said(v.finding)}" for v in verdicts if v.level is Level.warn]
-        print(str(given or "no head is given, and the one that this config trains is not made yet"))
-        checked = any(v.level is not Level.skipped for v in verdicts)
-        print("\n".join([*(ranked or ["nothing fails" if checked else "nothing could be checked"]), *warned]))
-        Console().print(_table(sorted(verdicts, key=lambda v: ORDER.index(v.level))))
-        count = Counter(v.level for v in verdicts)
-        print(", ".join(f"{count[level]} {level.value}" for level in ORDER) + (f". {ranked[0]}" if ranked else ""))
+        _print(config, verdicts, given, None if failed else served.missing.get("served"))
         if config.doctor.views and head:
             _print_views(subject)
     return 1 if failing(config, verdicts) else 0
+
+
+def _print(config: Config, verdicts: list[Verdict], given: Path | None, unasked: str | None) -> None:
+    """unasked: why the checks of a server were left out, where that is not for a failure."""
+    from eagle_lab.doctor.registry import diagnosis
+
+    ranked = [f"{n}. {_line(config, v)}" for n, v in enumerate(diagnosis(verdicts), 1)]
+    warned = [f"warning: {_line(config, v)}" for v in verdicts if v.level is Level.warn]
+    print(str(given or "no head is given, and the one that this config trains is not made yet"))
+    checked = any(v.level is not Level.skipped for v in verdicts)
+    nothing = "nothing could be checked" if not checked else "nothing fails"
+    if given and unasked and not ranked:
+        nothing += f" in its files; how it is served was not looked at: {unasked}"
+    if warned:
+        nothing += f"; {len(warned)} warning{'s' * (len(warned) > 1)}"
+    print("\n".join([*(ranked or [nothing]), *warned]))
+    Console().print(_table(sorted(verdicts, key=lambda v: ORDER.index(v.level))))
+    print(_counted(verdicts) + (f". {ranked[0]}" if ranked else ""))
+
+
+def _line(config: Config, v: Verdict) -> str:
+    ignored = " (ignored: doctor.ignore)" if v.level is Level.fail and v.check in config.doctor.ignore else ""
+    return f"{v.check}{ignored}: {_said(v.finding)}"
+
+
+def _counted(verdicts: list[Verdict]) -> str:
+    count = Counter(v.level for v in verdicts)
+    return ", ".join(f"{count[level]} {level.value}" for level in ORDER)
 
 
 def _given(config: Config) -> Path | None:
@@ -115,27 +141,46 @@ def _served(config: Config, subject: Subject, out: Path, why_not: str | None) ->
     """With what a server answers; it is not started for a head that fails, which it would refuse or serve as noise."""
     from eagle_lab.cli.stages import load_prompts
     from eagle_lab.doctor.served import ask
+    from eagle_lab.evaluate.measure import label
     from eagle_lab.evaluate.suites import first_prompts
     from eagle_lab.serve.chat import load_tokenizer, messages
     from eagle_lab.serve.launch import Launch
 
     if config.doctor.engine is Engine.vllm:
         why_not = "a vLLM server is not started here"
-    if why_not is None and config.spec.kind is not SpecKind.chain:
-        why_not = "a server is asked with spec=chain_5 or another chain only"
     if subject.head is None:
         why_not = "no head is given"
+    unanswered = {"served": "no server answers as it was asked to"}
+    try:
+        spec = config.spec if why_not else _asked_spec(config)
+    except LabError as e:
+        return replace(subject, unserved=str(e), missing=unanswered)
+    if why_not is None and spec.kind is not SpecKind.chain:
+        why_not = f"a server is asked about a chain only, this is {label(spec)}: add spec=chain_5"
     if why_not:
         return replace(subject, missing={"served": why_not})
     target, prompts = subject.its_target, load_prompts(config)
     ids = first_prompts(prompts, load_tokenizer(target.path), PROMPTS)
     server = replace(config.server, max_running_requests=max(config.server.max_running_requests, 2))
-    launch = Launch(target.path, server, config.spec, subject.given.path, hidden_states=True)
+    launch = Launch(target.path, server, spec, subject.given.path, hidden_states=True)
     first = messages(prompts.conversations[0], [])
     try:
         return replace(subject, served=ask(launch, ids, first, config.suite.max_new_tokens, out, _tell))
     except LabError as e:
-        return replace(subject, unserved=str(e), missing={"served": "no server answers as it was asked to"})
+        return replace(subject, unserved=str(e), missing=unanswered)
+
+
+def _asked_spec(config: Config) -> Spec:
+    """What the config states; where it states nothing of a server that runs, what that drafts."""
+    from eagle_lab.serve.running import stated_spec
+
+    if config.server.kind is not ServerKind.url or config.spec.kind is not SpecKind.none:
+        return config.spec
+    client = Client(str(config.server.url), config.server.request_timeout_s)
+    found = stated_spec(client.info())
+    if found.kind is SpecKind.none:
+        raise LabError(f"{client.base_url} does not speculate: start it with the command that `eagle-lab serve` prints")
+    return found
 
 
 def _tell(line: str) -> None:

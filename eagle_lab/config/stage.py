@@ -85,19 +85,37 @@ def stage_path(root: Path, kind: str, name: str, key: dict[str, Any]) -> Path:
 def finished(path: Path) -> dict[str, Any] | None:
     """The manifest of the finished stage in `path`; None where none was finished.
 
-    Raises LabError for a file that is no longer what the stage left there. Every byte is read, at about the speed of
-    loading it; a manifest from before there were digests names no file.
+    Raises LabError for a file that is no longer what the stage left there.
     """
-    file, redo = path / MANIFEST, f"Remove {path} to redo the stage."
+    manifest = _manifest(path)
+    for name, told in changed(path):
+        raise LabError(f"{path / name}: {told}. {_redo(path)}")
+    return manifest
+
+
+def changed(path: Path) -> Iterator[tuple[str, str]]:
+    """(name, what was found and what was expected) of each file that is no longer what the stage in `path` left there.
+
+    Every byte is read, at about the speed of loading it; a manifest from before there were digests names no file.
+    """
+    for name, left in ((_manifest(path) or {}).get("files") or {}).items():
+        if (now := _now(path / name)) != left:
+            yield name, f"{_told(now)} found, {_told(left)} expected"
+
+
+def _manifest(path: Path) -> dict[str, Any] | None:
+    file = path / MANIFEST
     if not file.exists():
         return None
     manifest = read_json(file)
-    check_fields(manifest, {"digest": str, "files": dict[str, dict] | None}, str(file), redo)
+    check_fields(manifest, {"digest": str, "files": dict[str, dict] | None}, str(file), _redo(path))
     for name, left in (manifest.get("files") or {}).items():
-        check_fields(left, {"size": int, "digest": str}, f"{file}, {name}", redo)
-        if (now := _now(path / name)) != left:
-            raise LabError(f"{path / name}: {_told(now)} found, {_told(left)} expected. {redo}")
+        check_fields(left, {"size": int, "digest": str}, f"{file}, {name}", _redo(path))
     return manifest
+
+
+def _redo(path: Path) -> str:
+    return f"Remove {path} to redo the stage."
 
 
 def _lasting(path: Path) -> list[Path]:

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
+from eagle_lab.config.errors import LabError
+
 
 class Level(Enum):
     ok = "ok"
@@ -14,6 +16,10 @@ class Level(Enum):
     fail = "fail"
     skipped = "skipped"
     """It cannot be made here; `found` says why."""
+
+
+class Unreadable(LabError):
+    """A file of the head cannot be read at all: a failure of `files`, and of nothing else."""
 
 
 class Skipped(Exception):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +16,7 @@ from eagle_lab.config.errors import LabError
 from eagle_lab.config.model_config import read_config, read_export
 from eagle_lab.config.schema import Engine
 from eagle_lab.doctor import vllm
-from eagle_lab.doctor.finding import Skipped
+from eagle_lab.doctor.finding import Skipped, Unreadable
 from eagle_lab.draft.shape import HeadShape, rope_parameters
 from eagle_lab.export.head_files import AGAIN, ARCHITECTURE, unpickled, weight_files
 
@@ -45,7 +47,8 @@ class HeadDirectory:
     @cached_property
     def written(self) -> dict[str, Any]:
         """config.json as it stands there."""
-        return read_config(self.path)
+        with _reading():
+            return read_config(self.path)
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -60,7 +63,8 @@ class HeadDirectory:
     @cached_property
     def export(self) -> dict[str, Any]:
         """What our exporter wrote beside it; empty for a head made elsewhere."""
-        return read_export(self.path)
+        with _reading():
+            return read_export(self.path)
 
     @property
     def architecture(self) -> str:
@@ -73,6 +77,12 @@ class HeadDirectory:
     def is_llama(self) -> bool:
         """Whether the engine runs a Llama layer for it, whose tensors are known here."""
         return self.architecture in (vllm.LLAMA if self.engine is Engine.vllm else (ARCHITECTURE,))
+
+    @property
+    def is_model(self) -> bool:
+        """Whether this is a whole language model: no EAGLE-3 class, no fc, several layers."""
+        layers = {n.split(".")[1] for n in self.headers if n.startswith("layers.")}
+        return not self.is_llama and "fc.weight" not in self.headers and len(layers) > 1
 
     @property
     def layer_ids(self) -> list[int] | None:
@@ -96,6 +106,10 @@ class HeadDirectory:
     @cached_property
     def headers(self) -> dict[str, Header]:
         """Of every tensor; no data is read from a safetensors file."""
+        with _reading():
+            return self._headers()
+
+    def _headers(self) -> dict[str, Header]:
         found: dict[str, Header] = {}
         for file in weight_files(self.path):
             if file.suffix != ".safetensors":
@@ -173,6 +187,14 @@ class HeadDirectory:
         t2d = torch.zeros(size, dtype=torch.bool)
         t2d[tensors["d2t"] + torch.arange(drafted)] = True
         return shape, tensors | {"t2d": t2d}
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except LabError as e:
+        raise Unreadable(str(e)) from e
 
 
 def known_name(name: str, engine: Engine) -> str:

@@ -48,7 +48,8 @@ from eagle_lab.doctor.checks import (
     values,
     vocabulary_map,
 )
-from eagle_lab.doctor.finding import Finding, Level, Skipped, Verdict, fail
+from eagle_lab.doctor.finding import Finding, Level, Skipped, Unreadable, Verdict, fail
+from eagle_lab.doctor.head_directory import HeadDirectory
 from eagle_lab.doctor.subject import Subject
 
 ODD = (TypeError, ValueError, LookupError, RuntimeError, ArithmeticError, AttributeError)
@@ -97,7 +98,13 @@ def _look(check: Check, subject: Subject) -> Finding:
         said = [subject.missing[part] for part in missing if part in subject.missing]
         return Finding(Level.skipped, said[0] if said else f"no {' and no '.join(missing)} is given")
     try:
+        if "head" in check.NEEDS and check not in (files, architecture) and _is_model(subject.given):
+            return Finding(Level.skipped, "a whole model is there, no draft head")
         return check.look(subject)
+    except Unreadable as e:
+        if check is files:
+            return Finding(Level.fail, str(e))
+        return Finding(Level.skipped, f"not all of its files can be read: see {files.NAME}")
     except LabError as e:
         return Finding(Level.fail, str(e))
     except torch.OutOfMemoryError as e:
@@ -108,6 +115,13 @@ def _look(check: Check, subject: Subject) -> Finding:
         )
     except Skipped as e:
         return Finding(Level.skipped, str(e))
+
+
+def _is_model(head: HeadDirectory) -> bool:
+    try:
+        return head.is_model
+    except Unreadable:
+        return False
 
 
 def diagnosis(verdicts: Iterable[Verdict]) -> list[Verdict]:

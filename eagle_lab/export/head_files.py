@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from eagle_lab.config.digest import file_digest
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.files import check_fields, read_json, read_tensors
 from eagle_lab.config.model_config import read_head
-from eagle_lab.config.stage import finished
+from eagle_lab.config.stage import changed
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
 LAYER_TENSORS = frozenset(
@@ -30,6 +31,9 @@ KINDS = (("*.safetensors", "model.safetensors.index.json"), ("*.bin", "pytorch_m
 # sglang 0.5.20, srt/model_loader/weight_utils.py: a trainer's state, no weights
 NO_WEIGHTS = ("training_args.bin", "optimizer.bin")
 AGAIN = "Export or download the head again."
+AS_EXPORTED = (
+    "Put back the file that was exported, or export again; to take the files as they are, remove {}/manifest.json."
+)
 
 
 def weight_files(directory: Path) -> list[Path]:
@@ -62,11 +66,20 @@ def unpickled(file: Path) -> dict[str, Any]:
     try:
         found = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
     except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as e:
-        why = next(iter(str(e).splitlines()), type(e).__name__)
-        raise LabError(f"{file}: not a whole file of weights ({why}). {AGAIN}") from e
+        # torch's own words advise to load it with weights_only=False, which would run what is in it
+        why = "it is safetensors: rename it" if _is_safetensors(file) else type(e).__name__
+        raise LabError(f"{file}: not a whole file of pickled weights ({why}). {AGAIN}") from e
     if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
         raise LabError(f"{file}: no name -> tensor table is in it. {AGAIN}")
     return found
+
+
+def _is_safetensors(file: Path) -> bool:
+    try:
+        with safe_open(file, "pt"):
+            return True
+    except (OSError, SafetensorError):
+        return False
 
 
 def digest(directory: Path) -> str:
@@ -81,10 +94,8 @@ def check(directory: Path) -> str:
     config add (fc_norm, input_norm) are its trainer's affair.
     """
     config = read_head(directory)
-    try:
-        finished(directory)
-    except LabError as e:
-        raise LabError(f"{e} To serve the files as they are now, remove {directory}/manifest.json.") from e
+    for name, told in changed(directory):
+        raise LabError(f"{directory / name}: {told}. {AS_EXPORTED.format(directory)}")
     found = load(directory)
     wanted = {*LAYER_TENSORS, "fc.weight", "norm.weight"}
     if config.get("draft_vocab_size") is not None:

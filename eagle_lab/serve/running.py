@@ -7,6 +7,7 @@ from typing import Any
 
 from eagle_lab.config.errors import ServingFault
 from eagle_lab.config.model_config import read_target
+from eagle_lab.config.schema import Spec, SpecKind
 from eagle_lab.serve.launch import Launch, algorithm, check
 
 SPECULATION = ("num_steps", "eagle_topk", "num_draft_tokens")
@@ -23,6 +24,14 @@ def speculation(launch: Launch) -> dict[str, Any]:
         "speculative_draft_model_path": str(launch.head),
         **{f"speculative_{name}": getattr(launch.spec, name) for name in SPECULATION},
     }
+
+
+def stated_spec(info: dict[str, Any]) -> Spec:
+    """What a server says of its drafting in /server_info; kind none where it drafts nothing."""
+    steps, topk, tokens = (info.get(f"speculative_{name}") for name in SPECULATION)
+    if not info.get("speculative_algorithm") or not all(isinstance(n, int) for n in (steps, topk, tokens)):
+        return Spec()
+    return Spec(SpecKind.chain if topk == 1 else SpecKind.tree, steps, topk, tokens)
 
 
 def check_running(info: dict[str, Any], launch: Launch) -> None:

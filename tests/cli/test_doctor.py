@@ -84,6 +84,7 @@ def test_a_broken_head_starts_nothing(known, tmp_path):
     ignoring = "doctor.ignore=[tensors,aux width,served as EAGLE-3]"
     code, table, text = doctor(known, head, "http://127.0.0.1:1", tmp_path, ignoring)
     assert table["served as EAGLE-3"][0] == "FAIL", "asked for in spite of the missing fc"
+    assert "1. tensors (ignored: doctor.ignore): no fc.weight" in text
     assert code == 0, text
     code, _, text = doctor(known, head, "http://127.0.0.1:1", tmp_path, "doctor.ignore=[nosuch]")
     assert code == 2
@@ -96,9 +97,38 @@ def test_files_that_are_none(known, tmp_path):
     (head / "config.json").write_text("[]")
     code, table, text = doctor(known, head, "http://127.0.0.1:1", tmp_path)
     assert table["files"][0] == "FAIL", text
-    assert "a JSON object is wanted" in table["made for this target"][1]
+    assert "a JSON object is wanted" in table["files"][1]
+    assert [name for name, (v, *_) in table.items() if v == "FAIL"] == ["files"], text
     assert code == 1
     assert "Traceback" not in text
+
+
+def test_a_server_that_is_not_asked_is_not_passed_over(known, tmp_path):
+    tree = ("spec=tree", "spec.num_steps=3", "spec.eagle_topk=2", "spec.num_draft_tokens=6")
+    code, table, text = doctor(known, known.head, "http://127.0.0.1:1", tmp_path, *tree)
+    said = "how it is served was not looked at: a server is asked about a chain only, this is tree_3_2_6"
+    assert f"nothing fails in its files; {said}" in text
+    assert table["served as EAGLE-3"][0] == "skipped"
+    assert code == 0
+    none = ("spec=none", "spec.num_draft_tokens=null")
+    code, table, text = doctor(known, known.head, "http://127.0.0.1:1", tmp_path, *none)
+    assert "1. served as EAGLE-3: http://127.0.0.1:1/server_info does not answer" in text, "it runs, so it is asked"
+    assert code == 1
+    code, _, text = doctor(known, None, "http://127.0.0.1:1", tmp_path)
+    assert code == 3, "nobody names the head"
+    assert "Traceback" not in text
+
+
+def test_a_server_that_runs_says_what_it_drafts(known, tmp_path):
+    none = ("spec=none", "spec.num_draft_tokens=null")
+    with fake_sglang(info_of(known)) as url:
+        code, table, text = doctor(known, None, url, tmp_path, *none)
+        assert table["served as EAGLE-3"][:2] == ["ok", "EAGLE3, aux states 192 wide"], text
+        assert code == 0
+    with fake_sglang(info_of(replace(known, spec=Spec(), head=None))) as url:
+        code, table, text = doctor(known, known.head, url, tmp_path, *none)
+        assert f"{url} does not speculate" in table["served as EAGLE-3"][1], text
+        assert code == 1
 
 
 def test_for_machines(known, tmp_path):

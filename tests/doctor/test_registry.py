@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from safetensors.torch import load_file
 
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.schema import Config
+from eagle_lab.config.stage import stage
 from eagle_lab.doctor.finding import Level
 from eagle_lab.doctor.head_directory import HeadDirectory
 from eagle_lab.doctor.registry import CHECKS, diagnosis, examine
 from eagle_lab.doctor.subject import Subject
-from tests.doctor.corpus import FAULTS, Fault, changed
+from tests.doctor.corpus import FAULTS, Fault, add, changed, put, say
 from tests.doctor.heads import Made, subject
 
 
@@ -52,11 +54,63 @@ def test_a_head_as_pytorch_saves_it(good: Made, tmp_path: Path) -> None:
     assert diagnosis(examine(subject(good, head))) == []
 
 
-def test_a_torn_file(good: Made, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "judged"), [("model.safetensors", True), ("config.json", False)])
+def test_a_torn_file_is_one_failure(good: Made, tmp_path: Path, name: str, judged: bool) -> None:
     head = shutil.copytree(good[1], tmp_path / "head")
-    (head / "model.safetensors").write_bytes((head / "model.safetensors").read_bytes()[:-100])
-    found = diagnosis(examine(subject(good, head)))
-    assert found[0].check == "files"
+    (head / name).write_bytes((head / name).read_bytes()[:-100])
+    verdicts = {v.check: v for v in examine(subject(good, head))}
+    assert [v.check for v in diagnosis(verdicts.values())] == ["files"]
+    assert name in verdicts["files"].finding.found
+    assert verdicts["tensors"].finding.found == "not all of its files can be read: see files"
+    assert (verdicts["positions"].level is Level.ok) is judged, "what needs config.json alone is judged"
+
+
+def test_an_edited_config_does_not_hide_what_is_wrong_in_it(good: Made, tmp_path: Path) -> None:
+    with stage(tmp_path, "export", "sglang", {}) as work:
+        shutil.copytree(good[1], work.path, dirs_exist_ok=True)
+        work.finish({})
+    assert diagnosis(examine(subject(good, work.path))) == []
+    config = json.loads((work.path / "config.json").read_text())
+    (work.path / "config.json").write_text(json.dumps(config | {"rope_parameters": None, "rope_theta": 5e5}))
+    verdicts = examine(subject(good, work.path))
+    assert [v.check for v in diagnosis(verdicts)] == ["rope"]
+    files = verdicts[0].finding
+    assert (files.level, files.found[:12]) == (Level.warn, "config.json:")
+    assert files.fix.endswith(f"remove {work.path}/manifest.json.")
+    (work.path / "model.safetensors").unlink()
+    shutil.copy(good[0].path / "model.safetensors", work.path)
+    found = diagnosis(examine(subject(good, work.path)))[0]
+    assert (found.check, found.finding.found[:18]) == ("files", "model.safetensors:")
+
+
+def test_the_target_given_as_a_head_is_one_failure(good: Made) -> None:
+    verdicts = examine(subject(good, good[0].path))
+    (found,) = diagnosis(verdicts)
+    assert (found.check, found.finding.found) == ("architecture", "the target itself, LlamaForCausalLM")
+    assert {v.level for v in verdicts} == {Level.ok, Level.fail, Level.skipped}
+
+
+def turned(name: str) -> Any:
+    return put(name, lambda t: t.T)
+
+
+@pytest.mark.parametrize(
+    ("plant", "check", "fix"),
+    [
+        (turned("fc.weight"), "aux width", "transpose it"),
+        (turned("midlayer.self_attn.q_proj.weight"), "shapes", "transpose it"),
+        (say(hidden_size=0), "made for this target", "correct config.json"),
+        (say(num_attention_heads="4"), "shapes", "as the tensors have them"),
+        (add("midlayer.self_attn.q_proj.bias", 64), "biases", "vLLM reads them"),
+        (say(attention_bias=True), "biases", "say attention_bias=false"),
+        (put("t2d", lambda t: t.roll(1)), "vocabulary map", "engines go by d2t"),
+        (say(rms_norm_eps="small"), "norms", "the one that training used"),
+        (say(rms_norm_eps=1e-3), "norms", "unless the head was trained otherwise"),
+    ],
+)
+def test_a_fix_that_mends_it(good: Made, tmp_path: Path, plant: Any, check: str, fix: str) -> None:
+    found = diagnosis(examine(subject(good, changed(good[1], tmp_path, plant))))[0]
+    assert (found.check, fix in found.finding.fix) == (check, True), found
 
 
 ODD: dict[str, Any] = {

@@ -13,17 +13,20 @@ NAME = "architecture"
 CATCHES = (
     "A class that SGLang has no EAGLE-3 code for: an EAGLE-1 head, speculators' own class, the target's class. "
     "Served as EAGLE, or taken for a target, it accepts next to nothing. vLLM: a name that its registry does not have, "
-    "speculators' layout with fields missing."
+    "speculators' layout with fields missing. A whole model instead of a head."
 )
 REPORTS = ("sglang PR#21272", "sglang#36528", "SpecForge#215", "EAGLE#292", "sglang#8229")
 NEEDS = ("head",)
 LEADS_TO = (
     *("tensors", "draft vocabulary", "aux layers", "aux width", "tied embeddings"),
-    *("made for this target", "one layer", "rope"),
+    *("made for this target", "one layer", "rope", "norms"),
 )
 
 
 def look(s: Subject) -> Finding:
+    if s.given.is_model:
+        which = "the target itself" if s.target and s.target.path == s.given.path else "a whole model"
+        return fail(f"{which}, {s.given.architecture}", "a draft head", "give the head's own directory as head=")
     if s.engine is Engine.vllm:
         return _by_vllm(s.given)
     found = s.given.architecture

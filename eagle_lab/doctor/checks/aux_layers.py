@@ -56,7 +56,8 @@ def _by_sglang(s: Subject) -> Finding:
         off = " (off by one)" if {a - b for a, b in zip(captured, trained, strict=False)} <= {1, -1} else ""
         return fail(said + off, f"{trained}, as trained", f"write {[k - 1 for k in trained]} into eagle_config")
     if not trained and target.architecture not in ADDS_ONE_ONLY_AFTER_1 and captured == [3, n // 2 + 1, n - 2]:
-        return warn(f"{ids}: SGLang captures {captured}", f"{default_layers(n)} as a rule", "look like inputs' ids")
+        fix = f"they look like inputs' ids; if its maker meant so, write {[k - 1 for k in ids]} into eagle_config"
+        return warn(f"{ids}: SGLang captures {captured}", f"{default_layers(n)} as a rule", fix)
     return ok(f"{ids}: the states that enter layers {captured}" + (", as trained" if trained else ""))
 
 
@@ -78,7 +79,8 @@ def _by_vllm(s: Subject) -> Finding:
         return fail(f"{ids}{off}", f"{trained}, as trained", f"write {trained}: vLLM captures what enters these layers")
     guess = default_layers(n)
     if not trained and captured_by_sglang(ids, s.its_target.architecture) == guess:
-        return warn(f"{ids}", f"{guess} as a rule", "look like SGLang's ids, one less each")
+        fix = f"they look like SGLang's ids; if its maker meant so, write {[k + 1 for k in ids]}"
+        return warn(f"{ids}", f"{guess} as a rule", fix)
     return ok(f"{ids}: the states that enter these layers" + (", as trained" if trained else ""))
 
 

@@ -40,5 +40,7 @@ def look(s: Subject) -> Finding:
     found = head.headers["fc.weight"].shape
     if found != (c.get("hidden_size"), counted * width):
         wanted = f"[{c.get('hidden_size')}, {counted * width}] for {counted} states of {width}"
+        if found[::-1] == (c.get("hidden_size"), counted * width):
+            return fail(f"fc.weight is {list(found)}", wanted, "transpose it: torch keeps [outputs, inputs]")
         return fail(f"fc.weight is {list(found)}", wanted, "write the ids that it was trained on into eagle_config")
     return ok(f"{found[1]:,} = {counted} x {width:,}")

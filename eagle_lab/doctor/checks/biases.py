@@ -23,9 +23,17 @@ def look(s: Subject) -> Finding:
     found = {n for n in head.headers if n.endswith(".bias")}
     read = made(c, s.engine)
     if dropped := sorted(found - read):
-        return fail(", ".join(dropped[:3]), "none", "train without biases (attention_bias=false): these are not read")
+        more = f" and {len(dropped) - 3} more" if len(dropped) > 3 else ""
+        other = (
+            made(c | {"attention_bias": True, "mlp_bias": True}, Engine.vllm) if s.engine is Engine.sglang else set()
+        )
+        by_vllm = found <= other
+        fix = "vLLM reads them, with attention_bias and mlp_bias true: serve it there, or " if by_vllm else ""
+        return fail(", ".join(dropped[:3]) + more, "none: they are not read", f"{fix}train without biases")
     if noise := sorted(read - found):
-        return fail(f"a flag makes {noise[0]}, which is not there", "both or none", "noise is served: say false")
+        flags = " and ".join(n for n in ("attention_bias", "bias", "mlp_bias") if c.get(n))
+        fix = f"noise is served: say {flags}=false, or put the weights there"
+        return fail(f"{flags} makes {noise[0]}, which is not there", "both or none", fix)
     return ok(", ".join(sorted(found)) or "none")
 
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from eagle_lab.config.errors import LabError
-from eagle_lab.config.stage import finished
-from eagle_lab.doctor.finding import Finding, fail, ok
+from eagle_lab.config.stage import changed
+from eagle_lab.doctor.finding import Finding, fail, ok, warn
 from eagle_lab.doctor.subject import Subject
-from eagle_lab.export.head_files import weight_files
+from eagle_lab.export.head_files import AS_EXPORTED, weight_files
 
 NAME = "files"
-CATCHES = "No weights, a shard that the index names and nobody downloaded, a torn file, an export edited afterwards."
+CATCHES = (
+    "A config.json that is none, no weights, a shard that the index names and nobody downloaded, a torn file, an export"
+    " whose weights were changed afterwards (a changed config.json is a warning)."
+)
 REPORTS = ("SpecForge#160", "vllm#6830")
 NEEDS = ("head",)
 LEADS_TO = ("tensors", "shapes", "values", "vocabulary map", "aux width", "embedding", "biases", "norms")
 
 
 def look(s: Subject) -> Finding:
-    try:
-        finished(s.given.path)
-    except LabError as e:
-        return fail(str(e), "the files that were exported", f"remove {s.given.path}/manifest.json to take them as is")
-    headers = s.given.headers
-    names = ", ".join(file.name for file in weight_files(s.given.path))
-    return ok(f"{len(headers)} tensors in {names}")
+    head = s.given
+    read = [head.written, head.export, head.headers]
+    weights = [file.name for file in weight_files(head.path)]
+    edited = dict(changed(head.path))
+    for name in sorted(edited, key=lambda name: name not in weights):
+        say = fail if name in weights else warn
+        return say(f"{name}: {edited[name]}", "the files that were exported", AS_EXPORTED.format(head.path))
+    return ok(f"{len(read[-1])} tensors in {', '.join(weights)}")

@@ -23,6 +23,8 @@ def look(s: Subject) -> Finding:
         "hidden_size": (c.get("target_hidden_size") or c.get("hidden_size"), target.hidden_size),
     }
     for name, (own, theirs) in pairs.items():
+        if not isinstance(own, int) or own < 1:
+            return fail(f"{name}={own!r}", f"{theirs}, the target's", "correct config.json")
         if own != theirs:
             return fail(f"{name}={own}", f"{theirs}, the target's", "serve it with the target it was trained for")
     made = {

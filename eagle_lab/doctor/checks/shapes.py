@@ -20,8 +20,9 @@ def look(s: Subject) -> Finding:
     if not s.given.is_llama:
         raise Skipped(f"the tensors of {s.given.architecture} are not known")
     c = s.given.config
-    if lacking := [n for n in SIZES if not isinstance(c.get(n), int)]:
-        return fail(f"no {', '.join(lacking)} in config.json", "whole numbers", "write them out")
+    if odd := [n for n in SIZES if not isinstance(c.get(n), int) or c[n] < 1]:
+        said = ", ".join(f"{n}={c[n]!r}" if n in c else f"no {n}" for n in odd)
+        return fail(f"{said} in config.json", "whole numbers", "write them as the tensors have them")
     if s.given.nested and (lacking := [n for n in vllm.WITHOUT_DEFAULT if c.get(n) is None]):
         return fail(
             f"no {', '.join(lacking)} in transformer_layer_config", "its value", "vLLM has no default: write it"
@@ -49,5 +50,7 @@ def look(s: Subject) -> Finding:
         raise Skipped("none of its tensors has a known name")
     for name, size in known.items():
         if headers[name].shape != size:
-            return fail(f"{name} is {list(headers[name].shape)}", f"{list(size)} by config.json", "correct config.json")
+            turned = headers[name].shape == size[::-1]
+            fix = "transpose it: torch keeps [outputs, inputs]" if turned else "correct config.json"
+            return fail(f"{name} is {list(headers[name].shape)}", f"{list(size)} by config.json", fix)
     return ok(f"{len(known)} tensors as config.json says")

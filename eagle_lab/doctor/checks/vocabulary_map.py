@@ -47,5 +47,9 @@ def look(s: Subject) -> Finding:
     if "t2d" in head.headers:
         named = head.tensor("t2d").bool().nonzero().flatten()
         if not torch.equal(named, ids.sort().values):
-            return fail(f"t2d names {len(named)} tokens, d2t others", "the same", "one of them is of another training")
+            fix = (
+                "take both from the checkpoint that lm_head comes from; engines go by d2t, and "
+                f"doctor.ignore='[{NAME}]' spec=chain_5 lets a server tell whether it is lm_head's"
+            )
+            return fail(f"t2d names {len(named)} tokens, d2t others", "the same", fix)
     return ok(f"{len(ids):,} ids, each once" + (", those of t2d" if "t2d" in head.headers else ""))
