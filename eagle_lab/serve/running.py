@@ -38,11 +38,11 @@ def check_running(info: dict[str, Any], launch: Launch) -> None:
     """Raises LabError for what launching would refuse, ServingFault when a server that we did not start is another."""
     check(launch)
     server, target = launch.server, read_target(launch.target)
-    asked = {
+    asked = {  # the gravest first
+        **speculation(launch),
         "dtype": server.dtype,
         "context_length": server.context_length,
         "quantization": server.quantization,
-        **speculation(launch),
     }
     # what was left to SGLang, as it decides it
     settled = {

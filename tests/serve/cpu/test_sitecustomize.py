@@ -46,3 +46,12 @@ def test_an_installed_package_is_left_alone(tmp_path):
     (tmp_path / "triton.py").write_text("real = True")
     alone = f"import sys; sys.path[:0] = [{str(CPU_OPERATORS)!r}, {str(tmp_path)!r}]; import sitecustomize\n"
     assert run(alone + "import triton; print(triton.real)") == "True"
+
+
+def test_processes_are_forked_whatever_is_asked_for():
+    code = """
+import multiprocessing
+multiprocessing.set_start_method("spawn", force=True)
+print(multiprocessing.get_start_method())
+"""
+    assert run(ABSENT + code) == "fork"
