@@ -45,7 +45,8 @@ INTRO = f"""# What doctor looks for
     eagle-lab doctor server=url server.url=http://host:30000 target=smollm2_135m  # a server that runs, as it runs
     eagle-lab doctor experiment=demo doctor.dry_step=true              # the data, before a training: room, mask, steps
 
-`head=` takes the export of any trainer, or a training's directory. Without it the head is the one that the server
+`head=` takes the export of any trainer, or a training's directory; a target that is no preset is `target=hf
+target.path=/some/model`. Without it the head is the one that the server
 names, or the one that this config has trained; where there is none, data and target alone are looked at, and nothing
 is made to find out. Exit code 0: nothing fails; 1: something does; 2: the command is wrong; 3: the server that should
 name its head does not answer. `--json` prints a list for machines, `doctor.ignore=[name]` lets a check fail. The checks

@@ -92,7 +92,7 @@ def _given(config: Config) -> Path | None:
     if config.head is not None:
         return head_directory("head", config.head)
     if config.server.kind is ServerKind.url:
-        client = Client(str(config.server.url), config.server.request_timeout_s)
+        client = Client.at(config.server)
         named = client.info().get("speculative_draft_model_path")
         if isinstance(named, str) and Path(named).is_dir():
             return Path(named)
@@ -176,7 +176,7 @@ def _asked_spec(config: Config) -> Spec:
 
     if config.server.kind is not ServerKind.url or config.spec.kind is not SpecKind.none:
         return config.spec
-    client = Client(str(config.server.url), config.server.request_timeout_s)
+    client = Client.at(config.server)
     found = stated_spec(client.info())
     if found.kind is SpecKind.none:
         raise LabError(f"{client.base_url} does not speculate: start it with the command that `eagle-lab serve` prints")

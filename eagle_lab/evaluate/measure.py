@@ -73,7 +73,7 @@ def label(spec: Spec) -> str:
 def sglang_version(server: Server) -> str:
     """Of the server that will run (asked for, when it runs already)."""
     if server.kind is ServerKind.url:
-        return str(Client(str(server.url), server.request_timeout_s).info().get("version"))
+        return str(Client.at(server).info().get("version"))
     try:
         return version("sglang")
     except PackageNotFoundError as e:

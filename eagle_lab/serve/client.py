@@ -18,6 +18,7 @@ import httpx
 
 from eagle_lab.config.errors import LabError, ServingFault
 from eagle_lab.config.files import check_fields
+from eagle_lab.config.schema import Server
 
 FIRST_AND_LAST = 1 << 20
 """sampling_params.stream_interval: a message at token 1 and at the end (no answer is that long)."""
@@ -92,6 +93,11 @@ class Client:
         self.explain = explain
         self.waiting_since: float | None = None
         """time.time() from which on at least one request is in flight; None while there is none."""
+
+    @classmethod
+    def at(cls, server: Server) -> Client:
+        """Of server=url."""
+        return cls(str(server.url), server.request_timeout_s, lambda: "Is that server (server.url) up?")
 
     def info(self) -> dict[str, Any]:
         """/server_info: the server's arguments, version and internal_states."""

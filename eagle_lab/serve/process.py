@@ -135,7 +135,7 @@ def serving(launch: Launch, log: Path, *, keep: bool = False) -> Iterator[Client
 def _started(launch: Launch, log: Path) -> Iterator[Client]:
     server = launch.server
     if server.kind is ServerKind.url:
-        client = Client(str(server.url), server.request_timeout_s, lambda: "Is that server (server.url) up?")
+        client = Client.at(server)
         client.check_health()
         check_running(client.info(), launch)
         yield client

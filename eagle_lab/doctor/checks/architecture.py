@@ -27,6 +27,9 @@ def look(s: Subject) -> Finding:
     if s.given.is_model:
         which = "the target itself" if s.target and s.target.path == s.given.path else "a whole model"
         return fail(f"{which}, {s.given.architecture}", "a draft head", "give the head's own directory as head=")
+    named = s.given.config.get("architectures")
+    if named is not None and not isinstance(named, list):
+        return fail(f"architectures={named!r}", f"a list, [{named!r}]", "correct config.json")
     if s.engine is Engine.vllm:
         return _by_vllm(s.given)
     found = s.given.architecture

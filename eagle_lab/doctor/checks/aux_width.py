@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eagle_lab.config.schema import Engine
 from eagle_lab.doctor import vllm
-from eagle_lab.doctor.finding import Finding, fail, ok
+from eagle_lab.doctor.finding import Finding, Skipped, fail, ok
 from eagle_lab.doctor.subject import Subject
 
 NAME = "aux width"
@@ -34,6 +34,8 @@ def look(s: Subject) -> Finding:
         counted = stated if isinstance(stated, int) else len(ids) if ids else 3
         if ids and len(ids) != counted:
             return fail(f"{len(ids)} layer ids, num_aux_hidden_states={stated}", "as many", "correct config.json")
+    if not isinstance(c.get("hidden_size"), int):
+        raise Skipped("config.json has no hidden_size")
     width = c.get("target_hidden_size") or c.get("hidden_size") or 0
     if "fc.weight" not in head.headers:
         return fail("no fc.weight", f"[{c.get('hidden_size')}, {counted * width}]", "export it again")

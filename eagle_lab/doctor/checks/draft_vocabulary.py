@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eagle_lab.config.schema import Engine
-from eagle_lab.doctor.finding import Finding, fail, ok, warn
+from eagle_lab.doctor.finding import Finding, Skipped, fail, ok, warn
 from eagle_lab.doctor.subject import Subject
 
 NAME = "draft vocabulary"
@@ -28,8 +28,10 @@ def look(s: Subject) -> Finding:
         if "lm_head.weight" in s.given.headers:
             return fail("null, and lm_head is there", "its number of rows", "write it: SGLang drops the lm_head")
         return warn("null", "a whole number", "SGLang drafts with the target's lm_head; make sure training did")
-    if not isinstance(size, int) or not isinstance(whole, int) or not 0 < size <= whole:
-        return fail(f"{size} of vocab_size={whole}", "at most vocab_size", "correct config.json")
+    if not isinstance(whole, int):
+        raise Skipped("vocab_size is no whole number")
+    if not isinstance(size, int) or not 0 < size <= whole:
+        return fail(f"{size!r} of vocab_size={whole}", "a whole number, at most vocab_size", "correct config.json")
     return ok(f"{size:,} of {whole:,}")
 
 

@@ -7,7 +7,11 @@ from eagle_lab.doctor.finding import Finding, fail, ok, warn
 from eagle_lab.doctor.subject import Subject
 
 NAME = "dtype"
-CATCHES = "No dtype (float16 is taken), float16 for a target served in bfloat16, integers where weights should be."
+CATCHES = (
+    "No dtype (float16 is taken), a name that torch does not have, float16 for a target served in bfloat16, integers "
+    "where weights should be, a quantization_config beside weights that are not quantised."
+)
+TYPES = ("float32", "bfloat16", "float16")
 REPORTS = ("SpecForge#104", "SpecForge#577")
 NEEDS = ("head",)
 LEADS_TO = ("values",)
@@ -19,6 +23,12 @@ def look(s: Subject) -> Finding:
     strange = [n for n, h in s.given.headers.items() if h.dtype.startswith(("I", "U")) and n not in ("d2t", "t2d")]
     if strange:
         return fail(f"{strange[0]} is {s.given.headers[strange[0]].dtype}", "floating point", "export it unquantised")
+    if c.get("quantization_config"):
+        if any(h.dtype.startswith("F8") or "scale" in n or "qweight" in n for n, h in s.given.headers.items()):
+            return warn("a quantised head", "bfloat16", "its weights are not judged here, and are not replayed")
+        return fail("quantization_config is there", "none", "the weights are not quantised: take it out of config.json")
+    if found not in (None, *TYPES):
+        return fail(f"{found!r}", f"one of {', '.join(TYPES)}", "write the one that the weights have")
     if s.engine is Engine.vllm:
         return ok(f"{found or 'not said'}; loaded in the target's")
     if found is None:

@@ -22,6 +22,8 @@ LEADS_TO = ()
 
 def look(s: Subject) -> Finding:
     c = s.given.config
+    if not isinstance(c.get("rope_theta", 0.0), int | float | None):
+        return fail(f"rope_theta={c['rope_theta']!r}", "a number", "write it without quotes")
     own, wanted = _known(rope_parameters(c)), _known(rope_parameters(s.its_target.config))
     # our exporter writes the target's; another trainer may have trained with its own
     say = fail if s.given.export else warn

@@ -22,7 +22,7 @@ def look(s: Subject) -> Finding:
     c = s.given.config
     if odd := [n for n in SIZES if not isinstance(c.get(n), int) or c[n] < 1]:
         said = ", ".join(f"{n}={c[n]!r}" if n in c else f"no {n}" for n in odd)
-        return fail(f"{said} in config.json", "whole numbers", "write them as the tensors have them")
+        return fail(f"{said} in config.json", "whole numbers, 1 or more", "write them as the tensors have them")
     if s.given.nested and (lacking := [n for n in vllm.WITHOUT_DEFAULT if c.get(n) is None]):
         return fail(
             f"no {', '.join(lacking)} in transformer_layer_config", "its value", "vLLM has no default: write it"
