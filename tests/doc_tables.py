@@ -51,7 +51,7 @@ def _line(row: dict[str, Any]) -> str:
 
 def _predicted_line(row: dict[str, Any]) -> str:
     found = row.get("predicted_tok_s_without_it")
-    cell = f"{found:,.1f} ({found / row['tok_s'] - 1:+.1%})" if found else ""
+    cell = f"{found:,.1f} ({found / (row.get('undisturbed_tok_s') or row['tok_s']) - 1:+.1%})" if found else ""
     return f"{_line(row)} {cell} |"
 
 

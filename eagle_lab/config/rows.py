@@ -17,6 +17,7 @@ ROW: dict[str, Any] = {
     # what admits None may be absent: it is not known then
     **dict.fromkeys(("num_steps", "eagle_topk", "num_draft_tokens"), int | None),
     **dict.fromkeys(("accept_length_low", "accept_length_high", "tok_s", "baseline_tok_s", "speedup"), float | None),
+    **dict.fromkeys(("undisturbed_round_s", "baseline_undisturbed_round_s", "round_spread", "prompt_s"), float | None),
     **dict.fromkeys(("speedup_low", "speedup_high", "break_even_accept_length"), float | None),
     **{"head_digest": str | None, "aux_layers": list[int] | None, "divergences": list[dict] | None},
     "provenance": dict | None,

@@ -75,6 +75,7 @@ def _against(baseline: Measurement, found: Measurement) -> dict[str, Any]:
     ratio = intervals.speedup(found.row, baseline.row)
     return {
         "baseline_tok_s": base,
+        "baseline_undisturbed_round_s": baseline.row["undisturbed_round_s"],
         "baseline_fingerprint": baseline.row["fingerprint"],
         "speedup": own / base,
         "speedup_low": ratio.low,

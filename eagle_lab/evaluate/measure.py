@@ -11,7 +11,6 @@ import time
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from eagle_lab.config.digest import plain
@@ -30,7 +29,7 @@ from eagle_lab.serve.launch import Launch, algorithm
 from eagle_lab.serve.probe import check_counters
 from eagle_lab.serve.process import serving
 
-FORMAT = 3
+FORMAT = 4
 """Raise it when what a row means changes: older measurements are then redone."""
 PLACES = ("host", "port", "start_timeout_s", "request_timeout_s", "stall_timeout_s")
 """Server settings that change no number."""
@@ -154,7 +153,8 @@ def _run(work: Stage, launch: Launch, subject: Subject, prompts: Prompts, proof:
     row = {
         **describe(launch, subject, prompts, proof),
         **acceptance(launch, requests, prompts.settings.max_new_tokens),
-        **({**speed.speed(requests), "prompt_s": median(before + after)} if timed else {}),
+        **({**speed.speed(requests), **speed.rounds(requests)} if timed else {}),
+        **({"prompt_s": speed.fastest(before + after)} if timed else {}),
         "requests": len(requests),
         "completion_tokens": sum(len(r["token_ids"]) for r in requests),
         "prompts": per_prompt(requests),

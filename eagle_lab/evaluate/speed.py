@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 
+FASTEST = 10
+"""Percentile: a tenth of the requests, or lone prompts, are at least so fast. What slows a host comes from outside, for
+seconds to minutes: an H200's turned 1.5 x slower and back within one point (docs/serving_gpu.md)."""
+
 
 def steady(requests: list[dict[str, Any]]) -> tuple[float, float]:
     """(begin, end) of the steady part of one round of requests.
@@ -47,6 +51,30 @@ def per_prompt(requests: list[dict[str, Any]]) -> dict[str, list[float]]:
         for r in one:
             found[r["prompt"]] = [x + y for x, y in zip(found[r["prompt"]], share(r, close), strict=True)]
     return dict(found)
+
+
+def rounds(requests: list[dict[str, Any]]) -> dict[str, float | None]:
+    """undisturbed_round_s, seconds of a round in the fastest tenth of the requests; round_spread, the median over it.
+
+    A round is a verify step, or a token without speculation; a request's share of it is its time after its first token,
+    other requests' prompts included. Only requests that end in a steady part count, and none of one round.
+    """
+    taken = []
+    for one in _rounds(requests):
+        close = steady(one)[1]
+        for r in one:
+            steps = r["verify_ct"] or len(r["token_ids"]) - 1
+            if steps > 1 and r["started"] + r["total_s"] <= close:
+                taken.append((r["total_s"] - r["first_token_s"]) / steps)
+    if not taken:
+        return {"undisturbed_round_s": None, "round_spread": None}
+    fast, median = np.percentile(taken, [FASTEST, 50])
+    return {"undisturbed_round_s": float(fast), "round_spread": float(median / fast)}
+
+
+def fastest(seconds: list[float]) -> float:
+    """The fastest tenth takes at most this."""
+    return float(np.percentile(seconds, FASTEST))
 
 
 def speed(requests: list[dict[str, Any]]) -> dict[str, float]:

@@ -53,11 +53,18 @@ def heads(rows: list[dict[str, Any]]) -> list[Head]:
     return [Head(digest, found) for digest, own in by_head.items() if (found := points(own))]
 
 
+UNDISTURBED = (
+    "Rounds, plain steps and tok/s are undisturbed ones here: those of the fastest tenth of each point's requests, from"
+    " their first token on. What slows a host comes from outside, and not to every point alike."
+)
+
+
 def derived(head: Head) -> dict[str, dict[str, float | None]]:
     """Fingerprint -> the columns that summary.csv adds to a row."""
     return {
         p.fingerprint: {
             "round_s": p.round_s,
+            "undisturbed_tok_s": p.tok_s if p.undisturbed else None,
             "plain_step_s": p.plain_step_s,
             "predicted_accept_length": found.accept_length if found and found.from_survival else None,
             "predicted_round_s": found.round_s if found else None,
@@ -98,7 +105,8 @@ def section(of: list[Head]) -> list[str]:
     measured = [line for head in of for line in _measured(head)]
     predicted = [line for head in of for line in _chains(head)]
     header = ["spec", "head", "plain step (ms)", "round (ms)", "break-even at", "accept length", "tok/s"]
-    parts = ["### Break-even, and each point predicted from the others"]
+    undisturbed = all(p.undisturbed for head in of for p in head.measured)
+    parts = ["### Break-even, and each point predicted from the others", *([UNDISTURBED] if undisturbed else [])]
     parts += [_costs(head) for head in of]
     parts.append(
         markdown(

@@ -1,8 +1,9 @@
 """What a round of speculation costs, fitted to measured points, and the speed of points that were not measured.
 
 A round drafts `num_steps` times and verifies `num_draft_tokens` tokens, for all requests in flight at once. With c in
-flight it yields c x accept length tokens, so its time is R = c * accept_length / tok_s, seconds; a plain step takes
-c / tok_s of plain decoding. Both hold their share of prefill. The model:
+flight it yields c x accept length tokens, so in R seconds a round the speed is c * accept_length / R. R is that of the
+fastest tenth of the point's requests (evaluate.speed.rounds), a plain step that of plain decoding's; for rows of before
+these were kept R = c * accept_length / tok_s, which holds a share of the prompts too. The model:
 
     R(steps, topk, n) = fixed + steps * (draft + branch * [topk > 1]) + token * n + sum_m bend_m * max(0, n - m)
 
@@ -45,13 +46,16 @@ class Point:
     """Requests in flight: fewer than were asked for where the suite has fewer conversations."""
     accept_length: float
     tok_s: float
+    """Undisturbed, where the row knows a round of that kind."""
     survival: list[float]
     """P(at least k drafts correct) for k = 1, 2, ...; a missing tail is zero."""
     baseline_tok_s: float | None
     """Of plain decoding; None where none was measured."""
     fingerprint: str
     prompt_s: float | None = None
-    """What a lone prompt took while this point was timed; None in rows of before it was kept."""
+    """What the fastest lone prompts took while this point was timed; None in rows of before it was kept."""
+    undisturbed: bool = False
+    """Whether the speeds are those of the fastest tenth of the requests, prompts left out."""
 
     @property
     def shape(self) -> Shape:
@@ -83,23 +87,33 @@ class Prediction:
 
 def points(rows: list[dict[str, Any]]) -> list[Point]:
     """The spec points among rows of one condition and one head; rows that lack a number are left out."""
-    return [
-        Point(
-            spec=r["spec"],
-            steps=r["num_steps"],
-            topk=r["eagle_topk"],
-            tokens=r["num_draft_tokens"],
-            concurrency=r.get("in_flight") or r["concurrency"],
-            accept_length=r["accept_length"],
-            tok_s=r["tok_s"],
-            survival=r.get("survival") or [],
-            baseline_tok_s=r.get("baseline_tok_s"),
-            fingerprint=r["fingerprint"],
-            prompt_s=r.get("prompt_s"),
-        )
-        for r in rows
-        if r["spec"] != "none" and all(r.get(k) for k in NEEDED)
-    ]
+    known = [r for r in rows if r["spec"] != "none" and all(r.get(k) for k in NEEDED)]
+    # all of them and their baseline, or none: what is compared is to be of one kind
+    undisturbed = all(r.get("undisturbed_round_s") for r in known) and all(
+        r.get("baseline_undisturbed_round_s") for r in known if r.get("baseline_tok_s")
+    )
+    return [_point(r, undisturbed) for r in known]
+
+
+def _point(r: dict[str, Any], undisturbed: bool) -> Point:
+    in_flight, tok_s, plain = r.get("in_flight") or r["concurrency"], r["tok_s"], r.get("baseline_tok_s")
+    if undisturbed:
+        tok_s = in_flight * r["accept_length"] / r["undisturbed_round_s"]
+        plain = in_flight / r["baseline_undisturbed_round_s"] if plain else None
+    return Point(
+        spec=r["spec"],
+        steps=r["num_steps"],
+        topk=r["eagle_topk"],
+        tokens=r["num_draft_tokens"],
+        concurrency=in_flight,
+        accept_length=r["accept_length"],
+        tok_s=tok_s,
+        survival=r.get("survival") or [],
+        baseline_tok_s=plain,
+        fingerprint=r["fingerprint"],
+        prompt_s=r.get("prompt_s"),
+        undisturbed=undisturbed,
+    )
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,18 @@ COLUMNS = (
     *("accept_length_high", "tok_s", "baseline_tok_s", "speedup", "captured_width", "speculative_algorithm"),
     *("speedup_low", "speedup_high", "speedup_per_user", "break_even_accept_length", "accept_length_per_request"),
     *("drift", "drift_low", "drift_high"),
-    *("survival", "conditional", "histogram", "tok_s_whole", "steady_s", "prompt_s", "tok_s_per_user"),
+    *("survival", "conditional", "histogram", "tok_s_whole", "steady_s", "tok_s_per_user"),
+    *("undisturbed_round_s", "round_spread", "prompt_s"),
     *("ttft_p50", "ttft_p95", "itl_p50", "itl_p95", "itl_p99", "differing_prompts", "requests", "completion_tokens"),
     *("head_digest", "aux_layers", "target", "target_digest", "suite", "suite_digest", "max_new_tokens"),
     *("temperature", "seed", "concurrency", "in_flight", "server_kind", "quantization", "tp", "dtype"),
     *("hardware", "sglang_version"),
     *("proxy_accept_length", "replayed_accept_length", "replayed_equal", "replayed_requests", "coverage"),
     *("measurement", "fingerprint", "baseline_fingerprint", "probe"),
-    *("plain_step_s", "round_s", "predicted_accept_length", "predicted_round_s", "predicted_tok_s"),
+    *("plain_step_s", "round_s", "undisturbed_tok_s"),
+    *("predicted_accept_length", "predicted_round_s", "predicted_tok_s"),
 )
-"""Columns of summary.csv, in order; the first twelve are a promise to scripts. The last five are not in the rows: each
+"""Columns of summary.csv, in order; the first twelve are a promise to scripts. The last six are not in the rows: each
 prediction is made from the other points."""
 
 

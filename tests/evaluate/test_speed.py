@@ -2,11 +2,12 @@
 
 import pytest
 
-from eagle_lab.evaluate.speed import per_prompt, share, speed, steady
+from eagle_lab.evaluate.speed import fastest, per_prompt, rounds, share, speed, steady
 
 
-def request(started, total, tokens, first=0.0, turn=0, prompt="p"):
+def request(started, total, tokens, first=0.0, turn=0, prompt="p", verify_ct=0):
     return {
+        "verify_ct": verify_ct,
         "prompt": prompt,
         "started": started,
         "total_s": total,
@@ -60,3 +61,30 @@ def test_latencies():
 
 def test_answers_of_one_token_only():
     assert speed([request(0, 0.2, 1, first=0.2)])["itl_p50"] == 0.0
+
+
+def test_rounds_of_a_machine_that_is_slow_half_of_the_time():
+    """One in flight, 20 rounds of 10 or 15 ms after a prompt of 1 s."""
+    slow, fast = 1 + 20 * 0.015, 1 + 20 * 0.010
+    requests, at = [], 0.0
+    for total in (fast, fast, slow, slow, slow, fast, slow, slow):
+        requests.append(request(at, total, 31, first=1.0, verify_ct=20))
+        at += total
+    found = rounds(requests)
+    assert found["undisturbed_round_s"] == pytest.approx(0.010)
+    assert found["round_spread"] == pytest.approx(1.5)
+    plain = [{**r, "verify_ct": 0} for r in requests]
+    assert rounds(plain)["undisturbed_round_s"] == pytest.approx(0.2 / 30), "a token each"
+    assert fastest([0.03, 0.02, *[0.02] * 9]) == pytest.approx(0.02)
+
+
+def test_rounds_of_the_tail_and_of_answers_of_one_token_do_not_count():
+    # two slots: the third starts last, and after the first end from then on one slot is empty
+    requests = [
+        request(0, 2, 11, verify_ct=10),
+        request(0, 4, 11, verify_ct=10),
+        request(2, 4, 11, verify_ct=10),
+        request(0, 0.1, 1),
+    ]
+    assert rounds(requests)["undisturbed_round_s"] == pytest.approx(0.22)
+    assert rounds([request(0, 1, 1)]) == {"undisturbed_round_s": None, "round_spread": None}

@@ -51,6 +51,28 @@ def test_measured_beside_predicted_and_the_csv_has_it(tmp_path, make):
     assert (five["plain_step_s"], five["round_s"], five["predicted_tok_s"]) == ("0.05", "0.09", five["tok_s"])
 
 
+def test_undisturbed_rounds_are_compared_where_all_points_have_them(tmp_path, make):
+    """Half of each point's time the machine was twice as slow, but for chain_5's."""
+    rows = grid(make, (2, 5, 9))
+    for row in rows:
+        row["undisturbed_round_s"] = row["accept_length"] / row["tok_s"]
+        row["baseline_undisturbed_round_s"] = 0.05
+        row["tok_s"] /= 1 if row["spec"] == "chain_5" else 1.5
+    (head,) = heads(rows)
+    assert max(map(abs, head.errors)) < 1e-6
+    make.put(tmp_path / "run", rows, state=None)
+    text = report(tmp_path / "run", intervals).read_text()
+    assert "those of the fastest tenth of each point's requests" in text
+    line = cells(text, "chain_9", "### Break-even")
+    assert line[2:5] == ["50.00", "130.00", "2.60"]
+    with (tmp_path / "run/summary.csv").open() as f:
+        nine = list(csv.DictReader(f))[-1]
+    assert float(nine["undisturbed_tok_s"]) == pytest.approx(1.5 * float(nine["tok_s"]), rel=1e-4)
+    rows[2]["undisturbed_round_s"] = None
+    (head,) = heads(rows)
+    assert max(map(abs, head.errors)) > 0.1, "one that does not know its own: none is compared so"
+
+
 def test_chains_that_were_not_measured(tmp_path, make):
     make.put(tmp_path / "run", grid(make, (2, 5, 9)), state=None)
     text = report(tmp_path / "run", intervals).read_text()
