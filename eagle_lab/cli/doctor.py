@@ -44,7 +44,8 @@ def run(config: Config, out: Path) -> int:
     if failed:
         why_not = "no server was started for a head that fails above"
     else:
-        _tell(f"of files and data nothing fails ({_counted(verdicts)})")
+        fails = any(v.level is Level.fail for v in verdicts)  # and is ignored
+        _tell(f"of files and data {'what fails is ignored' if fails else 'nothing fails'} ({_counted(verdicts)})")
         why_not = None
     served = _served(config, subject, out, why_not)
     verdicts += examine(served, SERVED)

@@ -87,7 +87,9 @@ def test_an_untimed_point_is_asked_once_step_by_step_and_has_no_speed(server, su
     row = measure(launch, SUBJECT, load_suite(replace(suite, timed=False)), tmp_path).row
     assert [c[0] for c in server.calls] == ["generate", "flush", "trace", "trace"], "warm-up, then two turns"
     assert (row["accept_length"], row["drift"]) == (2.0, 0.0)
-    assert not [name for name in row if name.startswith(("tok_s", "ttft", "itl", "steady", "prompt_s"))]
+    assert not [
+        name for name in row if name.startswith(("tok_s", "ttft", "itl", "steady", "prompt_s", "undis", "round"))
+    ]
     (served,) = server.launches
     assert (served.alone, served.hidden_states) == (False, True)
 
