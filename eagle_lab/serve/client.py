@@ -91,6 +91,8 @@ class Client:
         self.base_url = base_url.rstrip("/")
         self.timeout_s = timeout_s
         self.explain = explain
+        self.proved: list[dict[str, Any]] | None = None
+        """What serve.probe.examine found on this very server."""
         self.waiting_since: float | None = None
         """time.time() from which on at least one request is in flight; None while there is none."""
 

@@ -72,10 +72,11 @@ def test_a_capture_that_the_head_turns_off_is_shown(launch, tmp_path):
 
 
 class Answering:
-    def __init__(self, histogram: list[int]) -> None:
-        self.histogram = histogram
+    def __init__(self, histogram: list[int], proved: list[dict] | None = None) -> None:
+        self.histogram, self.proved, self.asked = histogram, proved, 0
 
     def generate(self, prompts, **_) -> list[Completion]:
+        self.asked += 1
         correct = sum(k * n for k, n in enumerate(self.histogram))
         return [
             Completion([1], "", 1, "length", sum(self.histogram), correct, self.histogram, 0, 0, 0, [], None)
@@ -87,6 +88,10 @@ def test_counters_must_be_the_proofs():
     check_counters(Answering([1, 0, 2]), {"counters": [counters]})
     with pytest.raises(ServingFault, match=r"drafts differently.*prompt 0.*'correct_drafts': 0.*'correct_drafts': 4"):
         check_counters(Answering([3]), {"counters": [counters]})
+    same, other = Answering([1, 0, 2], [counters]), Answering([1, 0, 2], [{**counters, "prompt_ids": [6]}])
+    for client in (same, other):
+        check_counters(client, {"counters": [counters]})
+    assert (same.asked, other.asked) == (0, 1), "only the very server that gave this proof is not asked again"
 
 
 @pytest.fixture(scope="module")
