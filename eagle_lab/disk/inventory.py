@@ -22,7 +22,7 @@ FILES: dict[str, set[str]] = {
     "heads": {"head.safetensors", "sample.safetensors", "metrics.jsonl", "checkpoints", "wandb", "export"},
     "export": {"config.json", "model.safetensors", "export.json"},
     "probes": {"proof.json", "server.log"},
-    "measurements": {"rows.jsonl", "requests.jsonl", "server_info.json", "server.log", "replay"},
+    "measurements": {"rows.jsonl", "requests.jsonl", "lone_prompts.json", "server_info.json", "server.log", "replay"},
     "replay": set(),
 }
 """Kind of stage -> what it writes beside manifest and lock (patterns). Anything else was put there by somebody else."""

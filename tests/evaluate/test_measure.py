@@ -7,6 +7,7 @@ import pytest
 
 from eagle_lab.config.errors import LabError, ServingFault
 from eagle_lab.config.schema import Server, ServerKind, Spec, SpecKind
+from eagle_lab.disk.inventory import FILES
 from eagle_lab.evaluate import measure as measure_module
 from eagle_lab.evaluate.measure import Subject, identity, label, measure
 from eagle_lab.evaluate.suites import load_suite
@@ -53,7 +54,9 @@ def test_a_row_and_what_is_kept_beside_it(server, suite, launch, tmp_path):
     # correct drafts, verify steps, tokens and seconds in the steady part of the two turns that were asked
     assert row["prompts"]["two"] == [12, 12, 26, 1.0]
     place = tmp_path / "measurements" / row["measurement"]
-    assert {p.name for p in place.iterdir()} >= {"rows.jsonl", "requests.jsonl", "server.log", "server_info.json"}
+    left = {"rows.jsonl", "requests.jsonl", "lone_prompts.json", "server.log", "server_info.json"}
+    assert {p.name for p in place.iterdir()} - {"manifest.json", ".lock"} == left
+    assert left <= FILES["measurements"], "gc knows them"
     assert json.loads((place / "rows.jsonl").read_text()) == row
     assert len(found.requests) == 4
     assert row["fingerprint"] == json.loads((place / "manifest.json").read_text())["digest"]
