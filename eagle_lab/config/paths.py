@@ -29,12 +29,12 @@ def head_directory(key: str, path: str) -> Path:
         return given
     made = sorted(given.glob("export/*/config.json"), key=lambda f: f.stat().st_mtime)
     if not path or not made:
-        parent = (
-            f"its directory, {given.parent}, " if given.is_file() and (given.parent / "config.json").exists() else ""
-        )
+        wanted = "the directory of a head by any trainer"
+        if given.is_file() and (given.parent / "config.json").is_file():
+            wanted = f"its directory, {given.parent},"
         what = "no config.json is in it" if given.is_dir() and path else "a file" if given.exists() and path else ""
         raise LabError(
-            f"{key}={path}: {what or 'no such directory'}. Give {parent or 'the directory of a head by any trainer '}"
+            f"{key}={path}: {what or 'no such directory'}. Give {wanted} "
             "(config.json and weights; ours: outputs/heads/.../export/sglang-...), or a training's, "
             "outputs/heads/NAME-..."
         )

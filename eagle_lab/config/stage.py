@@ -88,7 +88,7 @@ def finished(path: Path) -> dict[str, Any] | None:
     Raises LabError for a file that is no longer what the stage left there.
     """
     manifest = _manifest(path)
-    for name, told in changed(path):
+    for name, told in _changed(path, manifest):
         raise LabError(f"{path / name}: {told}. {_redo(path)}")
     return manifest
 
@@ -98,7 +98,11 @@ def changed(path: Path) -> Iterator[tuple[str, str]]:
 
     Every byte is read, at about the speed of loading it; a manifest from before there were digests names no file.
     """
-    for name, left in ((_manifest(path) or {}).get("files") or {}).items():
+    return _changed(path, _manifest(path))
+
+
+def _changed(path: Path, manifest: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+    for name, left in ((manifest or {}).get("files") or {}).items():
         if (now := _now(path / name)) != left:
             yield name, f"{_told(now)} found, {_told(left)} expected"
 

@@ -83,8 +83,7 @@ def check_width(width: int | None, aux_width: int, hidden_size: int, launch: Lau
 def check_counters(client: Client, proof: dict[str, Any]) -> None:
     """The proof's prompts, asked again on a server that is to be timed: the same rounds and the same accepted drafts.
 
-    Not on the very server that gave the proof, where they take as long as a small suite (46 s of a point's 190 with 8
-    draft tokens on two CPU cores).
+    Not on the very server that gave the proof, where they would take as long as a small suite.
     Such a server returns no hidden states (they cost speed); equal counters on equal prompts show that it drafts with
     the same head in the same way. Raises ServingFault where they differ.
     """

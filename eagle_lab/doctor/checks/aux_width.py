@@ -34,15 +34,17 @@ def look(s: Subject) -> Finding:
         counted = stated if isinstance(stated, int) else len(ids) if ids else 3
         if ids and len(ids) != counted:
             return fail(f"{len(ids)} layer ids, num_aux_hidden_states={stated}", "as many", "correct config.json")
-    if not isinstance(c.get("hidden_size"), int):
+    hidden = c.get("hidden_size")
+    if not isinstance(hidden, int):
         raise Skipped("config.json has no hidden_size")
-    width = c.get("target_hidden_size") or c.get("hidden_size") or 0
+    width = c.get("target_hidden_size") or hidden
+    size = (hidden, counted * width)
     if "fc.weight" not in head.headers:
-        return fail("no fc.weight", f"[{c.get('hidden_size')}, {counted * width}]", "export it again")
+        return fail("no fc.weight", f"{list(size)}", "export it again")
     found = head.headers["fc.weight"].shape
-    if found != (c.get("hidden_size"), counted * width):
-        wanted = f"[{c.get('hidden_size')}, {counted * width}] for {counted} states of {width}"
-        if found[::-1] == (c.get("hidden_size"), counted * width):
-            return fail(f"fc.weight is {list(found)}", wanted, "transpose it: torch keeps [outputs, inputs]")
-        return fail(f"fc.weight is {list(found)}", wanted, "write the ids that it was trained on into eagle_config")
+    if found != size:
+        fix = "write the ids that it was trained on into eagle_config"
+        if found[::-1] == size:
+            fix = "transpose it: torch keeps [outputs, inputs]"
+        return fail(f"fc.weight is {list(found)}", f"{list(size)} for {counted} states of {width}", fix)
     return ok(f"{found[1]:,} = {counted} x {width:,}")

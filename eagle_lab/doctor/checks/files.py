@@ -19,10 +19,10 @@ LEADS_TO = ("tensors", "shapes", "values", "vocabulary map", "aux width", "embed
 
 def look(s: Subject) -> Finding:
     head = s.given
-    read = [head.written, head.export, head.headers]
+    _, _, headers = head.written, head.export, head.headers  # each is Unreadable where it is torn
     weights = [file.name for file in weight_files(head.path)]
-    edited = dict(changed(head.path))
-    for name in sorted(edited, key=lambda name: name not in weights):
+    if edited := dict(changed(head.path)):
+        name = next((n for n in edited if n in weights), next(iter(edited)))
         say = fail if name in weights else warn
         return say(f"{name}: {edited[name]}", "the files that were exported", AS_EXPORTED.format(head.path))
-    return ok(f"{len(read[-1])} tensors in {', '.join(weights)}")
+    return ok(f"{len(headers)} tensors in {', '.join(weights)}")
