@@ -24,16 +24,20 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files first whose tests may take the longest, then those with servers.
+    """Files first whose tests may take the longest, then those with servers, the most long tests first.
 
     Begun last, one of them kept a worker busy for minutes after all else was done.
     """
-    longest: dict[object, tuple[float, bool]] = {}
+    files: dict[object, tuple[float, bool, int]] = {}
     for item in items:
-        limit = item.get_closest_marker("timeout")
-        facts = (float(limit.args[0]) if limit else 0.0, item.get_closest_marker("server") is not None)
-        longest[item.path] = max(longest.get(item.path, (0.0, False)), facts)
-    items.sort(key=lambda item: longest[item.path], reverse=True)
+        limit, server, long = files.get(item.path, (0.0, False, 0))
+        mark = item.get_closest_marker("timeout")
+        files[item.path] = (
+            max(limit, float(mark.args[0]) if mark else 0.0),
+            server or item.get_closest_marker("server") is not None,
+            long + (item.get_closest_marker("long") is not None),
+        )
+    items.sort(key=lambda item: files[item.path], reverse=True)
 
 
 @pytest.fixture
