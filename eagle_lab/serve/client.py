@@ -93,6 +93,8 @@ class Client:
         self.explain = explain
         self.proved: list[dict[str, Any]] | None = None
         """What serve.probe.examine found on this very server."""
+        self.together = 1
+        """So many requests are sent at once, as soon as so many may be."""
         self.waiting_since: float | None = None
         """time.time() from which on at least one request is in flight; None while there is none."""
 
@@ -175,16 +177,21 @@ class Client:
     ) -> list[Completion]:
         done: dict[int, Completion] = {}
         waiting = iter(enumerate(bodies))
+        workers = min(concurrency, len(bodies))
+        gate = _Gate(self.together, workers)
+        trusted = httpx.create_ssl_context()
 
-        async def worker(http: httpx.AsyncClient) -> None:
-            for index, body in waiting:
-                done[index] = await self._one(http, body)
-                if on_done is not None:
-                    on_done(index, done[index])
+        async def worker() -> None:
+            # a connection pool of its own: shared, 512 connections cost 26 ms of CPU time a request, alone 1.7
+            async with httpx.AsyncClient(base_url=self.base_url, timeout=self.timeout_s, verify=trusted) as http:
+                for index, body in waiting:
+                    await gate.passed()
+                    done[index] = await self._one(http, body)
+                    if on_done is not None:
+                        on_done(index, done[index])
+            gate.leave()
 
-        limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
-        async with httpx.AsyncClient(base_url=self.base_url, timeout=self.timeout_s, limits=limits) as http:
-            await _all_or_first_error([worker(http) for _ in range(min(concurrency, len(bodies)))])
+        await _all_or_first_error([worker() for _ in range(workers)])
         return [done[i] for i in range(len(bodies))]
 
     async def _one(self, http: httpx.AsyncClient, body: dict[str, Any]) -> Completion:
@@ -308,6 +315,31 @@ def _check(where: str, text: str, found: dict[str, Any], wanted: dict[str, Any])
         check_fields(found, wanted, where, f"This is not what SGLang answers: {text[:300]}")
     except LabError as e:
         raise ServingFault(str(e)) from e
+
+
+class _Gate:
+    """Lets workers through `size` at a time; the last ones when all that are left wait."""
+
+    def __init__(self, size: int, workers: int) -> None:
+        self.size, self.workers = size, workers
+        self.waiting: list[asyncio.Future[None]] = []
+
+    async def passed(self) -> None:
+        self.waiting.append(asyncio.get_running_loop().create_future())
+        mine = self.waiting[-1]
+        self._open()
+        await mine
+
+    def leave(self) -> None:
+        self.workers -= 1
+        self._open()
+
+    def _open(self) -> None:
+        if len(self.waiting) >= min(self.size, self.workers):
+            for one in self.waiting:
+                if not one.done():  # cancelled with its worker
+                    one.set_result(None)
+            self.waiting.clear()
 
 
 async def _all_or_first_error(workers: list[Awaitable[None]]) -> None:

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 
 import pytest
 
@@ -332,3 +333,21 @@ def test_nobody_is_there():
 def test_no_prompts_no_requests(stub):
     assert stub.client().generate([], max_new_tokens=1) == []
     assert stub.client().info()["path"] == "/server_info"
+
+
+def test_requests_may_be_sent_together(stub):
+    """10 requests of different lengths, 4 in flight: the next are sent when all four have ended."""
+    began = []
+
+    def reply(body):
+        began.append(time.monotonic())
+        time.sleep(0.1 * (1 + body["input_ids"][0] % 4))
+        return iter([answer([1])])
+
+    stub.reply = reply
+    client = stub.client()
+    client.together = 4
+    found = client.generate([[i] for i in range(10)], max_new_tokens=1, concurrency=4)
+    assert len(found) == 10
+    pauses = [after - before > 0.1 for before, after in pairwise(sorted(began))]
+    assert pauses == [i in (3, 7) for i in range(9)]
