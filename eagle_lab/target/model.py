@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import torch
@@ -53,6 +55,7 @@ class TargetModel:
         self.model: Any = (model if device_map else model.to(self.device)).eval().requires_grad_(False)
         self.decoder = _decoder(self.model, located)
         self._streams: dict[int, Tensor] = {}
+        self._alone = Lock()
         self._hooks: list[Any] = []
         self.read(aux_layers)
 
@@ -71,6 +74,17 @@ class TargetModel:
 
         return hook
 
+    @contextmanager
+    def _pass(self) -> Iterator[None]:
+        """Around a pass of the decoder: the hooks write to one place, and batches are made by a thread beside the
+        held-out pass. Unlocked, one took the other's streams: an error where the shapes differed, wrong states else.
+        """
+        with self._alone:
+            try:
+                yield
+            finally:
+                self._streams.clear()
+
     # not inference_mode: its tensors cannot be saved for the head's backward pass
     @torch.no_grad()
     def capture(self, input_ids: Tensor) -> Captured:
@@ -79,20 +93,17 @@ class TargetModel:
         Only the A streams are kept, not all n + 1, and no logits are computed. What stands at padding is meaningless,
         and no token sees it, since it comes after all of them: hence no mask, with which attention would be slower.
         """
-        try:
+        with self._pass():
             last = self.decoder(input_ids=input_ids, use_cache=False).last_hidden_state
             streams = [self._streams[k].to(self.device) for k in self.aux_layers]
             return Captured(torch.cat(streams, dim=-1), last.to(self.device))
-        finally:
-            self._streams.clear()
 
     @torch.no_grad()
     def streams(self, ids: list[int]) -> Tensor:
         """[n, S, H]: what enters each decoder layer k = 0..n-1 at these tokens; layer 0's are the embeddings."""
-        states = self.decoder(
-            input_ids=torch.tensor([ids], device=self.device), use_cache=False, output_hidden_states=True
-        ).hidden_states
-        self._streams.clear()
+        asked = torch.tensor([ids], device=self.device)
+        with self._pass():
+            states = self.decoder(input_ids=asked, use_cache=False, output_hidden_states=True).hidden_states
         return torch.cat([state.to(self.device) for state in states[: len(self.decoder.layers)]])
 
     @cached_property
@@ -128,8 +139,8 @@ class TargetModel:
     @torch.no_grad()
     def next_logits(self, ids: list[int]) -> Tensor:
         """[V] after these tokens, in the model's dtype."""
-        last = self.decoder(input_ids=torch.tensor([ids], device=self.device), use_cache=False).last_hidden_state
-        self._streams.clear()
+        with self._pass():
+            last = self.decoder(input_ids=torch.tensor([ids], device=self.device), use_cache=False).last_hidden_state
         logits: Tensor = self.model.get_output_embeddings()(last[0, -1])
         return logits
 
@@ -137,8 +148,8 @@ class TargetModel:
     def answer_logits(self, prompt_ids: list[int], token_ids: list[int]) -> Iterator[Tensor]:
         """[up to LOGITS_AT_ONCE, V] each: the logits that an answer's tokens follow from, in the model's dtype."""
         ids = torch.tensor([[*prompt_ids, *token_ids]], device=self.device)
-        last = self.decoder(input_ids=ids, use_cache=False).last_hidden_state[0, len(prompt_ids) - 1 : -1]
-        self._streams.clear()
+        with self._pass():
+            last = self.decoder(input_ids=ids, use_cache=False).last_hidden_state[0, len(prompt_ids) - 1 : -1]
         for part in last.split(LOGITS_AT_ONCE):
             yield self.model.get_output_embeddings()(part)
 
@@ -148,11 +159,11 @@ class TargetModel:
         ids = torch.tensor([prompt_ids], device=self.device)
         past, out = None, []
         for _ in range(n):
-            step = self.decoder(input_ids=ids, past_key_values=past, use_cache=True)
+            with self._pass():
+                step = self.decoder(input_ids=ids, past_key_values=past, use_cache=True)
             past = step.past_key_values
             ids = self.model.get_output_embeddings()(step.last_hidden_state[:, -1:]).argmax(dim=-1)
             out.append(int(ids))
-        self._streams.clear()
         return out
 
 

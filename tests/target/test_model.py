@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,6 +92,17 @@ def test_padding_changes_nothing(tiny: LocatedTarget) -> None:
     padded = model.capture(torch.cat([ids[:, :5], torch.zeros(1, 3, dtype=torch.int64)], 1))
     # another row length is another order of summation: 3e-5 seen, on streams of magnitude 10
     torch.testing.assert_close(padded.aux[:, :5], alone.aux, atol=2e-4, rtol=1e-4)
+
+
+def test_two_threads_do_not_get_each_others_states(tiny: LocatedTarget) -> None:
+    """As the thread that makes the next batch beside the held-out pass: seen to fail within seconds, unlocked."""
+    model = TargetModel(tiny, [2, 4, 5])
+    rows = [torch.randint(512, (1, length)) for length in (20, 20, 31)]
+    alone = [model.capture(ids).aux for ids in rows]
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(60):
+            together = pool.map(lambda ids: model.capture(ids).aux, rows)
+            assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
 
 
 def test_states_can_feed_a_layer_that_is_trained(tiny: LocatedTarget) -> None:
