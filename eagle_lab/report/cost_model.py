@@ -11,10 +11,9 @@ with no cost below zero (non-negative least squares on relative errors). m runs 
 the shortest and the longest, so verification may turn from flat (memory-bound) to steep (compute-bound) but not back:
 the roofline of Williams et al. 2009, doi:10.1145/1498765.1498785.
 
-A machine is not equally fast at all times. In two sweeps on an H200 the same lone prompts took 28 to 48 ms while
-different points were timed, and a round at 1 in flight 0.112 to 0.123 of that in the one, 0.094 to 0.122 in the other
-(docs/results/h200.jsonl), which had too few of them. So rounds are fitted, and predicted, relative to the point's own
-prompts.
+A machine is not equally fast at all times. In three sweeps on an H200 the same lone prompts took 23 to 48 ms while
+different points were timed. Relative to the point's own prompts a round at 1 in flight took 0.106 to 0.114 of one, whether
+2 or 16 tokens were drafted (docs/results/h200.jsonl). So rounds are fitted, and predicted, relative to these.
 
 On a chain steps = n - 1, so chains alone give fixed - draft and draft + token, which is all that another chain needs;
 trees tell draft and token apart. What the points do not determine is not predicted.
