@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from eagle_lab.config.schema import Config
+    from eagle_lab.sweep.points import Point
 
 VERBS = {
     "data": "prompts and the target's answers -> tokens with a loss mask",
@@ -151,11 +152,12 @@ def _compose(verb: str, rest: list[str]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     composed: list[tuple[list[str], Config]] = []
     refused: list[str] = []
-    multirun, out = False, Path()
+    multirun, out, single = False, Path(), Path()
 
     def task(cfg: DictConfig) -> None:
-        nonlocal multirun, out
+        nonlocal multirun, out, single
         hydra_cfg = HydraConfig.get()
+        single = Path(hydra_cfg.run.dir)
         multirun = hydra_cfg.mode == RunMode.MULTIRUN
         out = Path(hydra_cfg.runtime.output_dir)
         overrides = list(hydra_cfg.overrides.task)
@@ -186,13 +188,24 @@ def _compose(verb: str, rest: list[str]) -> int:
             f"the sweep has no points: nothing is matched by {', '.join(empty) or 'hydra.sweeper.params'}. "
             f"`eagle-lab {verb} --help` lists the options of each group."
         )
+    return _start(verb, composed, out if multirun else None, single)
+
+
+def _start(verb: str, composed: list[tuple[list[str], Config]], sweep: Path | None, single: Path) -> int:
+    """sweep, single: where a grid's points go, and a run of its own."""
+    from eagle_lab.config.errors import LabError
+    from eagle_lab.sweep.points import name_points
+
     for _, config in composed:
         _check_machine(verb, config)
-    if multirun:
-        return _sweep(verb, out, composed)
+    if sweep is not None:
+        points = name_points(sweep, verb, composed)
+        # one of several: an experiment's grid is of what this verb does not read, as `data` does not read specs
+        if len(points) > 1 or len(composed) == 1:
+            return _sweep(verb, sweep, points)
     if composed[0][1].dry_run:
         raise LabError("dry_run=true belongs to a sweep: add --multirun and what it varies, or use `eagle-lab plan`.")
-    return body(verb)(composed[0][1], out)
+    return body(verb)(composed[0][1], single)
 
 
 @contextmanager
@@ -246,12 +259,11 @@ def body(verb: str) -> Callable[..., int]:
     return importlib.import_module(f"eagle_lab.cli.{verb.replace('-', '_')}").run
 
 
-def _sweep(verb: str, directory: Path, composed: list[tuple[list[str], Config]]) -> int:
+def _sweep(verb: str, directory: Path, points: list[Point]) -> int:
     from eagle_lab.sweep.execute import execute
-    from eagle_lab.sweep.points import name_points
 
-    failed = execute(directory, name_points(directory, verb, composed))
-    if verb in ("run", "bench") and not composed[0][1].dry_run:
+    failed = execute(directory, points)
+    if verb in ("run", "bench") and not points[0].config.dry_run:
         from eagle_lab.cli.report import write
 
         write(directory)

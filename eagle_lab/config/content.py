@@ -14,13 +14,17 @@ NOT_CONTENT = (
     *("jobs", "dry_run", "replan", "remove", "bench_ops", "plan", "doctor"),
 )
 
+BEFORE_SERVING = ("data", "features", "train", "export")
+"""Verbs that read neither spec nor suite."""
+
 SERVER_NOT_CONTENT = ("host", "port", "start_timeout_s", "request_timeout_s", "stall_timeout_s")
 """Where it listens, and how long one waits for it: a point that is done has the same numbers under others."""
 
 
 def content_digest(verb: str, config: Any) -> str:
     """Digest of the verb, the config without names and places, what its paths hold, and the engine's version."""
-    content = {k: v for k, v in plain(config).items() if k not in NOT_CONTENT}
+    unread = ("spec", "suite") if verb in BEFORE_SERVING else ()
+    content = {k: v for k, v in plain(config).items() if k not in (*NOT_CONTENT, *unread)}
     server = {k: v for k, v in content.get("server", {}).items() if k not in SERVER_NOT_CONTENT}
     content |= {"server": server}
     return digest({"verb": verb, "config": content, "files": _files(content), "sglang": versions().get("sglang")})

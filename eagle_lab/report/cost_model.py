@@ -12,8 +12,8 @@ the shortest and the longest, so verification may turn from flat (memory-bound) 
 the roofline of Williams et al. 2009, doi:10.1145/1498765.1498785.
 
 A machine is not equally fast at all times. In three sweeps on an H200 the same lone prompts took 23 to 48 ms while
-different points were timed. Relative to the point's own prompts a round at 1 in flight took 0.106 to 0.114 of one, whether
-2 or 16 tokens were drafted (docs/results/h200.jsonl). So rounds are fitted, and predicted, relative to these.
+different points were timed. Relative to the point's own prompts a round at 1 in flight took 0.106 to 0.114 of one,
+whether 2 or 16 tokens were drafted (docs/results/h200.jsonl). So rounds are fitted, and predicted, relative to these.
 
 On a chain steps = n - 1, so chains alone give fixed - draft and draft + token, which is all that another chain needs;
 trees tell draft and token apart. What the points do not determine is not predicted.

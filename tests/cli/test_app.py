@@ -95,6 +95,8 @@ def test_help_of_a_verb_lists_the_groups(tmp_path: Path) -> None:
         (["bench", "suite=jsonl"], "no value for suite.name"),
         (["bench", "spec=[unclosed"], "unclosed"),
         (["plan", "dry_run=true"], "belongs to a sweep"),
+        # its grid is of spec points, which a training does not read: one training, no sweep
+        (["train", "experiment=demo", "server=cpu", "dry_run=true"], "belongs to a sweep"),
         (["point", "/no/such/point"], "no planned sweep point"),
         (["point"], "no verb 'point'"),
         (["run", "experiment=nope"], "nope"),
@@ -160,6 +162,13 @@ def test_all_illegal_points_are_named_and_none_starts(tmp_path: Path) -> None:
     assert "spec.num_draft_tokens=1 on a chain" in done.stderr
     assert "spec.num_draft_tokens=-2" in done.stderr
     assert not list(tmp_path.rglob("status.json"))
+
+
+def test_a_grid_has_a_point_for_what_the_verb_reads(tmp_path: Path) -> None:
+    grid = ("--multirun", "spec=none,chain_5", "suite.limit=4,8", "loss.unroll_steps=1,3", "dry_run=true")
+    done = eagle_lab("train", "experiment=demo_tiny", *grid, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "job 2 of 2" in done.stdout
 
 
 def test_a_rank_ends_without_the_interpreters_end(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_what_needs_another_server_is_another_job(points: Points, other: str) ->
 
 
 def test_other_verbs_share_nothing(points: Points) -> None:
-    made = points("train", ["suite.concurrency=1"], ["suite.concurrency=2"])
+    made = points("train", ["loss.unroll_steps=1"], ["loss.unroll_steps=2"])
     assert len(jobs(made)) == 2
     assert all(job.timed for job in jobs(made))
 
