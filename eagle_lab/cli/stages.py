@@ -59,7 +59,7 @@ def locate_target(config: Config) -> LocatedTarget:
 
 def load_prompts(config: Config) -> Prompts:
     """The suite's prompts; its file is fetched first where it is neither given nor shipped."""
-    from eagle_lab.evaluate.fetch import located
+    from eagle_lab.config.fetch import located
     from eagle_lab.evaluate.suites import load_suite
 
     return load_suite(located(config.suite, Path(config.paths.cache)))
@@ -147,8 +147,9 @@ def _train_key(
 ) -> dict[str, Any]:
     """All that decides what a training makes. features: the digest of stored states."""
     trainer = {k: v for k, v in plain(config.trainer).items() if k not in WATCHING}
-    if not trainer["noise"]:
-        del trainer["noise"]  # a head trained before there was any is the same
+    for later in ("noise", "max_tokens"):
+        if not trainer[later]:
+            del trainer[later]  # a head trained before there was any is the same
     return {
         "format": TRAIN_FORMAT,
         "target": target.digest,

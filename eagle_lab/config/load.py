@@ -13,9 +13,10 @@ from omegaconf.errors import OmegaConfBaseException
 from eagle_lab.config import aux_layers
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.explain import NAME_RULE, explain
+from eagle_lab.config.fetch import named
 from eagle_lab.config.files import write_text
 from eagle_lab.config.paths import head_directory
-from eagle_lab.config.prompts import source_file, suite_file, suite_path
+from eagle_lab.config.prompts import source_file, suite_path
 from eagle_lab.config.schema import Config, Keep, OpsImpl, ServerKind, SpecKind, TargetKind
 
 
@@ -129,10 +130,9 @@ def _files(c: Config) -> None:
     for key, head in (("head", c.head), ("draft.init_head", c.draft.init_head)):
         if head is not None:
             head_directory(key, head)
-    if c.suite.path or not c.suite.source:
-        suite_path(c.suite.name, c.suite.path)
-    for name in c.data.decontaminate:
-        suite_file(name)
+    for suite in (c.suite, *map(named, c.data.decontaminate)):
+        if suite.path or not suite.source:
+            suite_path(suite.name, suite.path)
     for source in c.data.sources:
         if source.path is not None:
             source_file(source.path)

@@ -50,15 +50,9 @@ def suite_path(name: str, path: str | None = None) -> Path:
         names = ", ".join(sorted(p.stem for p in shipped.glob("*.jsonl")))
         raise LabError(
             f"no suite {name!r} is shipped (there are: {names}). Give a JSONL file of prompts: "
-            "suite.path=/some/file.jsonl, or that path in data.decontaminate."
+            "suite.path=/some/file.jsonl."
         )
     return found
-
-
-def suite_file(name: str) -> Path:
-    """The JSONL file of a suite that is given in one word: its path, or the name of a shipped one."""
-    is_path = name.endswith(".jsonl") or "/" in name
-    return suite_path(Path(name).stem, name if is_path else None)
 
 
 def source_file(path: str) -> Path:

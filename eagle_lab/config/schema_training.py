@@ -54,6 +54,8 @@ class Source:
     kind: SourceKind = SourceKind.jsonl
     path: str | None = None
     """The JSONL file (kind jsonl)."""
+    url: str | None = None
+    """Its public address instead; fetched once into paths.cache."""
     format: RowFormat = RowFormat.auto
     field: str | None = None
     """The key that holds the user turn (format field)."""
@@ -66,8 +68,11 @@ class Source:
     """Longest user turn in tokens (self_synth); a turn that does not end by itself is dropped."""
 
     def __post_init__(self) -> None:
-        if self.kind is SourceKind.jsonl and not self.path:
-            raise LabError("data.sources: a jsonl source has no path. Give path=/some/file.jsonl.")
+        if self.kind is SourceKind.jsonl and bool(self.path) == bool(self.url):
+            raise LabError(
+                f"data.sources: a jsonl source with path={self.path}, url={self.url}. Give one of them, "
+                "path=/some/file.jsonl say."
+            )
         if self.kind is SourceKind.self_synth and not self.count:
             raise LabError("data.sources: a self_synth source has no count. Say how many prompts to write, count=200.")
         if (self.format is RowFormat.field) != (self.field is not None):
@@ -268,6 +273,8 @@ class Trainer:
     """0 exports the head as initialised."""
     max_steps: int = -1
     """Optimiser steps; -1 = as many as the epochs have."""
+    max_tokens: int | None = None
+    """Supervised tokens of the dataset that are trained on, in rows drawn at random; null = all."""
     batch_size: int = 8
     """Conversations per step, at most."""
     batch_tokens: int | None = None
@@ -313,6 +320,7 @@ class Trainer:
             self,
             max_epochs=0,
             max_steps=-1,
+            max_tokens=1,
             batch_size=1,
             batch_tokens=1,
             accumulate=1,

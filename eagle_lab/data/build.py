@@ -19,6 +19,7 @@ from typing import Any
 
 from eagle_lab.config.digest import plain
 from eagle_lab.config.errors import LabError
+from eagle_lab.config.fetch import located, named, prompts
 from eagle_lab.config.schema import Config, ServerKind, SourceKind, Spec
 from eagle_lab.config.stage import Stage, stage, stage_path
 from eagle_lab.data import answers, sources, store
@@ -41,8 +42,8 @@ def build(config: Config, target: LocatedTarget, root: Path) -> Stage:
     Starts a server only when something has to be generated. Raises LabError for sources, templates and limits that
     give no data, ServingFault when the server fails.
     """
-    data = config.data
-    suites = Suites(data.decontaminate)
+    config = _fetched(config)
+    data, suites = config.data, _suites(config)
     _check(config)
     with stage(root, "datasets", data.name, _key(config, target, suites)) as work:
         if work.manifest is None:
@@ -61,7 +62,19 @@ def build(config: Config, target: LocatedTarget, root: Path) -> Stage:
 
 def place(config: Config, target: LocatedTarget, root: Path) -> Path:
     """Where `build` makes it, made or not."""
-    return stage_path(root, "datasets", config.data.name, _key(config, target, Suites(config.data.decontaminate)))
+    config = _fetched(config)
+    return stage_path(root, "datasets", config.data.name, _key(config, target, _suites(config)))
+
+
+def _fetched(config: Config) -> Config:
+    """With the files of all sources on this disk."""
+    cache = Path(config.paths.cache)
+    return replace(config, data=replace(config.data, sources=[prompts(s, cache) for s in config.data.sources]))
+
+
+def _suites(config: Config) -> Suites:
+    """Those that are kept out of the prompts."""
+    return Suites([located(named(name), Path(config.paths.cache)) for name in config.data.decontaminate])
 
 
 def _check(config: Config) -> None:

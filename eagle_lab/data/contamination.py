@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from eagle_lab.config.digest import file_digest
-from eagle_lab.config.prompts import read_conversations, suite_file
+from eagle_lab.config.prompts import read_conversations, suite_path
+from eagle_lab.config.schema import Suite
 
 GRAM = 8
 
@@ -21,14 +22,14 @@ def _grams(text: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 class Suites:
-    """The user turns of the named suites, as 8-grams of words; turns of fewer words are known as a whole."""
+    """The user turns of these suites, as 8-grams of words; turns of fewer words are known as a whole."""
 
-    def __init__(self, names: list[str]) -> None:
-        """names: shipped suites or paths of JSONL files. Raises LabError for one that cannot be read."""
-        self.files = [suite_file(name) for name in names]
+    def __init__(self, suites: list[Suite]) -> None:
+        """suites: located ones. Raises LabError for one that cannot be read."""
+        self.files = [suite_path(suite.name, suite.path) for suite in suites]
         self._known: set[tuple[str, ...]] = set()
-        for file in self.files:
-            for turn in (t for c in read_conversations(file) for t in c.turns):
+        for file, suite in zip(self.files, suites, strict=True):
+            for turn in (t for c in read_conversations(file, suite.format, suite.field) for t in c.turns):
                 text = words(turn)
                 self._known.update(_grams(text) if len(text) >= GRAM else [text])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -60,6 +60,15 @@ class Rows(Sequence[Row]):
     def __iter__(self) -> Iterator[Row]:
         return (self[i] for i in range(len(self)))
 
+    def at(self, indices: np.ndarray) -> Rows:
+        """Other rows of the same arrays."""
+        return Rows(self._tokens, indices)
+
+    def supervised(self, indices: np.ndarray) -> np.ndarray:
+        """int64 [n]: supervised tokens of these rows."""
+        found: np.ndarray = np.diff(self._tokens["offsets"])[indices] - self._tokens["answer_start"][indices]
+        return found
+
     def answer_ids(self) -> np.ndarray:
         """int32: the supervised tokens of all rows, one after the other."""
         return np.concatenate([np.zeros(0, dtype=np.int32), *(row.answer_ids for row in self)])
@@ -76,6 +85,24 @@ class Dataset:
     @property
     def digest(self) -> str:
         return self.manifest["digest"]
+
+    def cut(self, tokens: int | None) -> Dataset:
+        """With training rows, drawn at random, that have about so many supervised tokens; a larger cut holds a smaller.
+
+        Held-out rows stay, so that heads of different cuts can be compared. LabError where there are not so many.
+        """
+        if tokens is None:
+            return self
+        drawn = np.random.default_rng(0).permutation(self.train.indices)
+        so_far = self.train.supervised(drawn).cumsum()
+        if not len(so_far) or so_far[-1] < tokens:
+            has = so_far[-1] if len(so_far) else 0
+            raise LabError(
+                f"trainer.max_tokens={tokens}: the dataset has {has:,} supervised tokens to train on. Lower it, leave "
+                "it out, or raise the counts of data.sources."
+            )
+        kept = np.sort(drawn[: int(np.searchsorted(so_far, tokens)) + 1])
+        return replace(self, train=self.train.at(kept))
 
 
 def load(path: Path) -> Dataset:

@@ -147,7 +147,13 @@ def _gib(size: float) -> str:
 
 
 def at_most(config: Config) -> list[Document]:
-    """The training rows that the sources can give, each of full length; 2,000 where a source does not say."""
+    """The training rows that the sources can give, each of full length; 2,000 where a source does not say.
+
+    Not more than have trainer.max_tokens.
+    """
     count = sum(source.count or 2000 for source in config.data.sources)
     length = config.data.max_length
-    return [Document(length, length - 1)] * max(1, math.floor(count * (1 - config.data.holdout)))
+    rows = max(1, math.floor(count * (1 - config.data.holdout)))
+    if config.trainer.max_tokens is not None:
+        rows = min(rows, math.ceil(config.trainer.max_tokens / (length - 1)))
+    return [Document(length, length - 1)] * rows

@@ -21,7 +21,8 @@ def work_of(config: Config, dataset: Dataset | None) -> Work:
         documents, every, known = at_most(config), [], None
     else:
         every = [Document(len(row.input_ids), len(supervised(row))) for row in dataset.rows]
-        documents, known = [every[i] for i in dataset.train.indices], f"{config.data.name} ({dataset.digest[:12]})"
+        train = dataset.cut(config.trainer.max_tokens).train
+        documents, known = [every[i] for i in train.indices], f"{config.data.name} ({dataset.digest[:12]})"
     t, lengths = config.trainer, [d.tokens for d in documents]
     steps = plan(lengths, t.batch_size, t.max_epochs, t.max_steps, config.seed, t.batch_tokens).steps
     tokens, rows = (sum(column) for column in zip(*(every or documents), strict=True))

@@ -71,6 +71,7 @@ def train_head(
     """
     L.seed_everything(config.seed, verbose=False)
     device, ops = _prepared(config)
+    dataset = dataset.cut(config.trainer.max_tokens)
     aux_layers = resolve(config.aux, located.num_hidden_layers)
     target, source = _states(config, located, dataset, features, device, ops)
     head = build_head(config, located, target, dataset, len(aux_layers), ops, start)

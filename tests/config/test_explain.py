@@ -32,7 +32,7 @@ def said(composed: Composed, override: str) -> str:
         ("+server.hots=1", "there is no key server.hots. Did you mean server.host?"),
         ("data.sources=[{path: a, fromat: auto}]", "no key fromat. Did you mean format? Source has: kind, path, "),
         ("server=cpuu", "server=cpuu: there is no such option. Did you mean server=cpu? server has: cpu, gpu, url."),
-        ("experiment=nope", "experiment has: cpu_hour, demo, demo_tiny."),
+        ("experiment=nope", "experiment has: cpu_hour, demo, demo_tiny, smollm2_h200."),
         ("server.kind=bush", "'bush': one of cpu, gpu, url is wanted"),
         ("spec", "'spec' is no KEY=VALUE"),
         ("=a", "Could not override ''. No match in the defaults list."),

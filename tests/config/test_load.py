@@ -95,7 +95,7 @@ def test_missing_values_say_what_to_type(composed: Composed) -> None:
         (["data.holdout=1.5"], r"data\.holdout=1\.5"),
         (["loss.unroll_steps=0"], r"loss\.unroll_steps=0"),
         (["data.sources=[{kind: self_synth}]"], "no count"),
-        (["data.sources=[{kind: jsonl}]"], "no path"),
+        (["data.sources=[{kind: jsonl}]"], "jsonl source with path=None, url=None. Give one of them"),
         (["data.sources=[{path: a, format: field}]"], "field=None"),
     ],
 )

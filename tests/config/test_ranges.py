@@ -40,7 +40,7 @@ from eagle_lab.config.explain import explain
         ("optim.optimizer._target_=os.system", "_target_=os.system: one of torch.optim.AdamW, "),
         ("optim.optimizer._target_=torch.optim.LBFGS", "_target_=torch.optim.LBFGS: one of "),
         ("optim.warmup_fraction=1.5", "optim.warmup_fraction=1.5"),
-        ("data.decontaminate=[smoek]", r"no suite 'smoek' is shipped \(there are: smoke\)"),
+        ("data.decontaminate=[smoek]", "no suite 'smoek': there are alpaca, gsm8k, humaneval, mt_bench, smoke"),
         ("data.decontaminate=[no/such.jsonl]", "no file no/such.jsonl"),
         ("suite.name=mt_bench", "no suite 'mt_bench' is shipped"),
         ("suite.path=no.jsonl", "no file no.jsonl"),

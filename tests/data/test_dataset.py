@@ -35,6 +35,21 @@ def test_rows_slices_and_indices(made):
     assert len(dataset.train[:0].answer_ids()) == 0
 
 
+def test_a_cut_holds_so_many_supervised_tokens_and_every_smaller_one(made):
+    dataset = load(made.path)
+    sizes = [len(row.answer_ids) for row in dataset.train]
+    cuts = {n: dataset.cut(n) for n in (1, sum(sizes) // 2, sum(sizes))}
+    for tokens, cut in cuts.items():
+        kept = [len(row.answer_ids) for row in cut.train]
+        assert tokens <= sum(kept) < tokens + max(sizes)
+        assert cut.holdout is dataset.holdout
+    small, half, whole = (set(cut.train.indices.tolist()) for cut in cuts.values())
+    assert small < half < whole == set(dataset.train.indices.tolist())
+    assert dataset.cut(None) is dataset
+    with pytest.raises(LabError, match=rf"max_tokens={sum(sizes) + 1}: the dataset has {sum(sizes)} supervised tokens"):
+        dataset.cut(sum(sizes) + 1)
+
+
 def test_an_unfinished_or_changed_dataset_is_refused(made, tmp_path):
     with pytest.raises(LabError, match="no finished dataset"):
         load(tmp_path)

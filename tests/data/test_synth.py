@@ -3,6 +3,7 @@ from collections import Counter
 import pytest
 
 from eagle_lab.config.errors import LabError, ServingFault
+from eagle_lab.config.fetch import named
 from eagle_lab.config.schema import Source, SourceKind
 from eagle_lab.data.contamination import Suites
 from eagle_lab.data.synth import MAX_ROUNDS, opening, write_prompts
@@ -21,7 +22,7 @@ def write(client, tokenizer, target, tmp_path):
             lambda: client,
             tokenizer,
             target.eos_token_ids,
-            Suites(["smoke"]),
+            Suites([named("smoke")]),
             seed=100,
             concurrency=4,
         )

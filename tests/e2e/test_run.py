@@ -232,16 +232,6 @@ def test_greedy_text_is_the_same_with_and_without_speculation(finished: Lab) -> 
     assert [r["token_ids"] for r in plain] == [r["token_ids"] for r in drafted]
 
 
-@pytest.mark.long
-def test_two_runs_at_once_share_the_work(finished: Lab) -> None:
-    command = (*RUN, "hydra.mode=RUN", "spec=chain_2", "name=twice")
-    first, second = finished.start(*command), finished.start(*command)
-    texts = [c.communicate(timeout=600)[0] for c in (first, second)]
-    assert (first.returncode, second.returncode) == (0, 0), texts
-    assert len(list(finished.outputs.glob("measurements/chain_2-*/rows.jsonl"))) == 1
-    assert any("waiting for another process" in t for t in texts)
-
-
 def test_ctrl_c_stops_the_server_and_says_how_to_go_on(finished: Lab) -> None:
     import os
     import signal
@@ -254,21 +244,3 @@ def test_ctrl_c_stops_the_server_and_says_how_to_go_on(finished: Lab) -> None:
     text, _ = child.communicate(timeout=60)
     assert child.returncode == 130
     assert "takes up the work" in text
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("option", ["draft.fc_norm=true", "draft.norm_output=true"])
-def test_what_is_trained_with_an_option_is_served_with_it(finished: Lab, option: str) -> None:
-    """Last in this file: each makes a head of its own."""
-    name = option.partition("=")[0].replace("draft.", "")
-    code, text = finished.run(
-        "run", "experiment=demo_tiny", "track=none", option, "hydra.mode=RUN", "spec=chain_5", f"name={name}"
-    )
-    assert code == 0, text
-    row = read_jsonl(point(finished, f"runs/run/{name}") / "rows.jsonl")[-1]
-    config = json.loads((Path(row["head"]) / "config.json").read_text())
-    assert (config["fc_norm"], config["norm_output"]) == (name == "fc_norm", name == "norm_output")
-    assert row["replayed_equal"] == row["replayed_requests"] == 16
-    # a head of 30 s of training drafts little, 1.01 and 1.04 seen; but without a hit nothing would be compared
-    assert row["accept_length"] > 1
-    assert row["captured_width"] == 192

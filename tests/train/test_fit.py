@@ -19,6 +19,7 @@ from eagle_lab.track.tracker import NOWHERE, tracker
 from eagle_lab.train import fit as fit_module
 from eagle_lab.train.checkpoints import newest
 from eagle_lab.train.device import check_settings, precision
+from eagle_lab.train.feed import supervised
 from eagle_lab.train.fit import HEAD_FILE, train_head
 from eagle_lab.train.module import HeadModule
 from tests.track.offline import offline_runs
@@ -196,6 +197,13 @@ def test_nothing_held_out_is_nothing_to_choose_by(tmp_path):
         config_of("trainer.keep=best", "data.holdout=0")
     with pytest.raises(LabError, match="the dataset holds nothing out"):
         run(tmp_path / "a", dataset_of([(4, 20)] * 8, holdout=0), "trainer.patience=1")
+
+
+def test_so_many_tokens_are_trained_on(tmp_path, dataset):
+    facts = run(tmp_path / "a", dataset, "trainer.max_epochs=1", "trainer.max_tokens=100")
+    part = dataset.cut(100).train
+    assert facts["trained_tokens"] == sum(len(supervised(row)) for row in part)
+    assert len(part) < len(dataset.train)
 
 
 def test_speed_waiting_and_gradients_are_logged(tmp_path, dataset):

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
 from eagle_lab.config.errors import LabError
-from eagle_lab.config.paths import conf_dir
-from eagle_lab.config.schema import Suite
-from eagle_lab.evaluate.fetch import located
+from eagle_lab.config.fetch import located, named, prompts
+from eagle_lab.config.schema import RowFormat, Source, Suite
 from eagle_lab.evaluate.suites import load_suite
 from tests.fake_sglang import listening
 
@@ -30,10 +29,7 @@ PUBLISHED = {
 
 
 def preset(name: str, **changes) -> Suite:
-    merged = OmegaConf.merge(
-        OmegaConf.structured(Suite), OmegaConf.load(conf_dir() / "suite" / f"{name}.yaml"), changes
-    )
-    return OmegaConf.to_object(merged)
+    return replace(named(name), **changes)
 
 
 @pytest.fixture
@@ -110,6 +106,19 @@ def test_a_given_or_shipped_file_is_not_fetched(tmp_path):
     assert located(given, tmp_path) is given
     with pytest.raises(LabError, match="names no file"):
         located(Suite(name="x", source="https://example.org/"), tmp_path)
+
+
+def test_prompts_to_train_on_are_fetched_too(site, tmp_path):
+    address, content, asked = site
+    content["/data/train.jsonl"] = b'{"question": "How many?"}\n'
+    source = Source(url=f"{address}/data/train.jsonl", format=RowFormat.field, field="question")
+    found = prompts(prompts(source, tmp_path), tmp_path)
+    assert Path(found.path).read_bytes() == content["/data/train.jsonl"]
+    assert (found.url, found.field) == (None, "question")
+    assert prompts(source, tmp_path) == found
+    assert len(asked) == 1
+    with pytest.raises(LabError, match=r"data.sources: .*/no.jsonl cannot be fetched to .*then give source.path=no"):
+        prompts(Source(url=f"{address}/no.jsonl"), tmp_path)
 
 
 @pytest.mark.skipif(not SAMPLES.exists(), reason="no sample files beside the checkout")
