@@ -19,6 +19,7 @@ COLUMNS = (
     *("tok/s", "speed-up", "breaks even at"),
 )
 OP_COLUMNS = ("tokens", "supervised", "who", "ms (p20 to p80)", "GiB", "TFLOP/s", "of a copy's speed", "commit")
+STORY_COLUMNS = ("served", "algorithm", "captured width", "accept length (95% interval)", "refused by the check")
 
 
 def renewed(page: str) -> str:
@@ -33,6 +34,8 @@ def _block(found: re.Match[str]) -> str:
     assert rows, f"no row in docs/results/{found['file']} has {wanted}"
     opening = found[0].partition("\n")[0]
     columns, line = (OP_COLUMNS, _op_line) if "op" in rows[0] else (COLUMNS, _line)
+    if "case" in rows[0]:
+        columns, line = STORY_COLUMNS, _story_line
     if any("predicted_tok_s_without_it" in row for row in rows):
         columns, line = (*COLUMNS, "tok/s predicted from the others"), _predicted_line
     header = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
@@ -42,11 +45,20 @@ def _block(found: re.Match[str]) -> str:
 def _line(row: dict[str, Any]) -> str:
     if row["spec"] == "none":
         return f"| none | 1 | | {row['tok_s']:,.1f} | 1 (baseline) | |"
-    accept = f"{row['accept_length']:.2f} ({row['accept_length_low']:.2f} to {row['accept_length_high']:.2f})"
     positions = " ".join(f"{p:.2f}".removeprefix("0") for p in row["survival"][:4])
     speedup = f"{row['speedup']:.2f} ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
     even = f"{row['break_even_accept_length']:.2f}"
-    return f"| {row['spec']} | {accept} | {positions} | {row['tok_s']:,.1f} | {speedup} | {even} |"
+    return f"| {row['spec']} | {_accept(row)} | {positions} | {row['tok_s']:,.1f} | {speedup} | {even} |"
+
+
+def _accept(row: dict[str, Any]) -> str:
+    return f"{row['accept_length']:.2f} ({row['accept_length_low']:.2f} to {row['accept_length_high']:.2f})"
+
+
+def _story_line(row: dict[str, Any]) -> str:
+    named = row["named"] or "-"
+    cells = (row["case"], row["speculative_algorithm"], f"{row['captured_width']:,}", _accept(row), named)
+    return f"| {' | '.join(cells)} |"
 
 
 def _predicted_line(row: dict[str, Any]) -> str:
