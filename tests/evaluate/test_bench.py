@@ -8,7 +8,7 @@ import pytest
 from eagle_lab.config.errors import LabError, ServingFault
 from eagle_lab.config.schema import Server, ServerKind, Spec, SpecKind
 from eagle_lab.evaluate import measure as measure_module
-from eagle_lab.evaluate.bench import bench_point
+from eagle_lab.evaluate.bench import PROOF_PROMPTS, bench_point
 from eagle_lab.evaluate.heads import aux_width
 from eagle_lab.evaluate.measure import Subject
 from eagle_lab.evaluate.suites import load_suite
@@ -22,7 +22,7 @@ def test_baseline_proof_point(server, suite, launch, tmp_path):
     assert [x.hidden_states for x in server.launches] == [False, True], "the proof and the measurement share one"
     (proved,) = [c for c in server.calls if c[0] == "probe"]
     assert proved[1:3] == (True, 192)
-    assert len(proved[3]) == 3, "prompts of the suite"
+    assert len(proved[3]) == PROOF_PROMPTS, "prompts of the suite"
     assert (base["speedup"], base["baseline_tok_s"], base["baseline_fingerprint"]) == (
         1.0,
         base["tok_s"],
