@@ -61,6 +61,7 @@ __all__ = [
     "Draft",
     "DraftInit",
     "Engine",
+    "Experts",
     "Keep",
     "Loss",
     "LossKind",
@@ -117,6 +118,18 @@ class TargetFacts:
 
 
 @dataclass
+class Experts:
+    """Weights of a mixture of experts, which do not follow from the facts; `plan` counts with them."""
+
+    parameters: int | None = None
+    """Of the whole model."""
+    active_parameters: int | None = None
+    """Those of its decoder layers that one token passes."""
+    weight_bytes: float = 2.0
+    """Of one, as it is loaded: 1 for float8."""
+
+
+@dataclass
 class Target:
     name: str = MISSING
     """Short name used in directories and tables."""
@@ -132,6 +145,7 @@ class Target:
     chat_template: str | None = None
     """A Jinja template or the path of a .jinja file, where the tokenizer has none."""
     facts: TargetFacts = field(default_factory=TargetFacts)
+    experts: Experts = field(default_factory=Experts)
     seed: int = 0
     """Weights of the kinds that are generated (tiny, known_acceptance)."""
 

@@ -357,10 +357,13 @@ class Plan:
 
     gpu: str | None = None
     """The GPU that will train, by a part of its name (h100, rtx 4090); null = this machine's."""
+    gpus: int = 1
+    """So many of them, over which trainer.target_map spreads the target."""
     measure: bool = False
     """Trains some steps on made-up rows of data.max_length here, and tells the time and memory that they took."""
 
     def __post_init__(self) -> None:
+        at_least("plan", self, gpus=1)
         if self.gpu is not None and gpu_named(self.gpu) is None:
             raise LabError(f"plan.gpu={self.gpu}: not a known GPU. Known are {', '.join(GPUS)}.")
 

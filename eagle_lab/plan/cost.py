@@ -33,7 +33,8 @@ OPTIMIZER_STATES = {"SGD": 0, "RMSprop": 1, "Adagrad": 1, "Adafactor": 0}
 
 @dataclass(frozen=True)
 class TargetSize:
-    parameters: int
+    weights: float
+    """Bytes."""
     layer_parameters: int
     """Of its decoder layers that a token passes, for multiply-adds."""
     hidden_size: int
@@ -55,6 +56,8 @@ class Training:
     frozen_lm_head: bool
     target: TargetSize | None
     """None: not loaded, its states are stored."""
+    spread: int = 1
+    """GPUs that share the target's layers."""
 
     @property
     def tokens(self) -> int:
@@ -75,7 +78,7 @@ def memory(t: Training) -> dict[str, float]:
     states = OPTIMIZER_STATES.get(t.optimizer, 2)
     batch = state_bytes(s, t.tokens, t.rows)
     return {
-        "target": BF16 * t.target.parameters if t.target else 0.0,
+        "target": t.target.weights / t.spread if t.target else 0.0,
         "target's embeddings and draft rows": BF16 * (s.vocab_size + s.draft_vocab_size) * s.hidden_size,
         "head and its copy in bf16": (FP32 + BF16) * head,
         "gradients": FP32 * gradients,
@@ -102,9 +105,17 @@ def step_seconds(t: Training, gpu: Gpu) -> float:
     Fitted to four trainings on one H200 (docs/training.md): the head's steps reach 47 % of the peak with 4,096 wide
     states and 20 % with 576 wide ones, the target's pass 67 % and 28 %.
     """
-    reached = gpu.tflop_s * 1e12 * t.shape.hidden_size / (t.shape.hidden_size + HALF_SPEED_WIDTH)
-    taken = step_flops(t.shape, t.steps, t.documents, whole_teacher=False) / (HEAD_SHARE * reached)
-    if t.target:
-        teacher = 2.0 * t.target.vocab_size * t.target.hidden_size * t.rows
-        taken += (2.0 * t.target.layer_parameters * t.tokens + teacher) / (TARGET_SHARE * reached)
-    return taken
+    reached = HEAD_SHARE * _flop_s(t.shape.hidden_size, gpu)
+    taken = step_flops(t.shape, t.steps, t.documents, whole_teacher=False) / reached
+    return taken + (pass_seconds(t.target, t.tokens, t.rows, gpu) if t.target else 0.0)
+
+
+def pass_seconds(target: TargetSize, tokens: int, rows: int, gpu: Gpu) -> float:
+    """Of the target's own pass; one that is spread over several GPUs has one of them at work at a time."""
+    teacher = 2.0 * target.vocab_size * target.hidden_size * rows
+    reached = TARGET_SHARE * _flop_s(target.hidden_size, gpu)
+    return (2.0 * target.layer_parameters * tokens + teacher) / reached
+
+
+def _flop_s(width: int, gpu: Gpu) -> float:
+    return gpu.tflop_s * 1e12 * width / (width + HALF_SPEED_WIDTH)

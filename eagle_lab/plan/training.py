@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from eagle_lab.config.gpus import GPUS, Gpu, gpu_named
-from eagle_lab.config.schema import Capture, Config, TargetFacts
-from eagle_lab.draft.cost import FP32, Document, head_parameters
+from eagle_lab.config.schema import Capture, Config, Experts, TargetFacts
+from eagle_lab.draft.cost import BF16, FP32, Document, head_parameters
 from eagle_lab.draft.shape import HeadShape
-from eagle_lab.plan.cost import TargetSize, Training, features_bytes, memory, step_seconds
+from eagle_lab.plan.cost import TargetSize, Training, features_bytes, memory, pass_seconds, step_seconds
 
 GIB = 2**30
 DENSE = tuple(f"{family}ForCausalLM" for family in ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Gemma2", "Phi3"))
 """Classes whose weights follow from the facts; a mixture of experts' do not."""
+ROOM = 0.9
+"""Of a GPU, for the target's weights."""
 CHECKPOINTS = 3
 """On disk at once: the two newest, and the next while it is written."""
 
@@ -44,15 +46,20 @@ class Work:
         return [self.documents[i] for i in step]
 
 
-def target_size(facts: TargetFacts) -> TargetSize | None:
-    """By the facts; None for one whose weights do not follow from them."""
+def target_size(facts: TargetFacts, experts: Experts) -> TargetSize | None:
+    """By the facts, or what is said of the experts; None for one whose weights follow from neither."""
     h, n, heads = facts.hidden_size, facts.num_hidden_layers, facts.num_attention_heads
     wide = facts.intermediate_size
-    if facts.architecture not in DENSE or not (h and n and heads and wide and facts.vocab_size):
+    if not (h and n and heads and wide and facts.vocab_size):
+        return None
+    if experts.parameters and experts.active_parameters:
+        whole = experts.weight_bytes * experts.parameters
+        return TargetSize(whole, experts.active_parameters, h, wide, facts.vocab_size)
+    if facts.architecture not in DENSE:
         return None
     kv = facts.num_key_value_heads or heads
     layers = n * h * (2 * h + 2 * kv * (h // heads) + 3 * wide)
-    return TargetSize(layers + 2 * facts.vocab_size * h, layers, h, wide, facts.vocab_size)
+    return TargetSize(BF16 * (layers + 2 * facts.vocab_size * h), layers, h, wide, facts.vocab_size)
 
 
 @dataclass(frozen=True)
@@ -78,12 +85,13 @@ def largest_step(config: Config, facts: TargetFacts, shape: HeadShape, work: Wor
         documents=work.largest[::share],
         optimizer=config.optim.optimizer["_target_"].rsplit(".", 1)[-1],
         frozen_lm_head=config.draft.freeze_lm_head,
-        target=None if config.trainer.capture is Capture.stored else target_size(facts),
+        target=None if config.trainer.capture is Capture.stored else target_size(facts, config.target.experts),
+        spread=config.plan.gpus if config.trainer.target_map else 1,
     )
 
 
 def needs(config: Config, facts: TargetFacts, shape: HeadShape, work: Work) -> Needs:
-    unknown = config.trainer.capture is not Capture.stored and target_size(facts) is None
+    unknown = config.trainer.capture is not Capture.stored and target_size(facts, config.target.experts) is None
     return Needs(
         states=features_bytes(shape, work.tokens, work.rows),
         checkpoints=CHECKPOINTS * 3 * FP32 * head_parameters(shape),
@@ -111,16 +119,32 @@ def planned(config: Config, facts: TargetFacts, shape: HeadShape, work: Work, he
     if gpu is None:
         return found | {"memory, hours": _unknown(name)}
     if need.memory is None:
-        return found | {"memory, hours": f"not counted: the size of a {facts.architecture} does not follow from facts"}
+        why = f"not counted: the size of a {facts.architecture} does not follow from facts"
+        return found | {"memory, hours": f"{why}; target.experts says it, or trainer.capture=stored needs no target"}
     whole = sum(need.memory.values())
-    fits = "" if need.fits(gpu) else " DOES NOT FIT: lower trainer.batch_tokens or batch_size"
+    fits = "" if need.fits(gpu) else f" DOES NOT FIT: {_smaller(need.memory, gpu)}"
     listed = ", ".join(f"{part} {value / GIB:.1f}" for part, value in need.memory.items() if value > 0.05 * GIB)
     taken = seconds(config, largest_step(config, facts, shape, work), work, gpu)
     speed = f"{work.tokens_trained / taken:,.0f} tokens/s" if taken else "no step"
+    size = target_size(facts, config.target.experts)
+    if config.trainer.capture is Capture.stored and size:
+        once = pass_seconds(size, work.tokens, work.rows, gpu)
+        held = math.ceil(size.weights / (ROOM * gpu.gib * GIB))
+        found["capturing them"] = (
+            f"about {hours(once)} with the target ({_gib(size.weights)}) on {held} x {name}"
+            f"{', one at work at a time' if held > 1 else ''}"
+        )
     return found | {
         "GPU memory": f"{_gib(whole)} of {gpu.gib:.0f} on {name} at the largest step:{fits} {listed}",
         "hours": f"about {hours(taken)} on {config.trainer.devices} x {name} ({speed}), by sizes alone",
     }
+
+
+def _smaller(held: dict[str, float], gpu: Gpu) -> str:
+    """What would make a step fit."""
+    if held["target"] < ROOM * gpu.gib * GIB:
+        return "lower trainer.batch_tokens or batch_size."
+    return "trainer.target_map=auto with more GPUs (plan.gpus), or trainer.capture=stored."
 
 
 def seconds(config: Config, training: Training, work: Work, gpu: Gpu) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eagle_lab.config.gpus import gpu_named
-from eagle_lab.config.schema import Config
+from eagle_lab.config.schema import Config, Experts
 from eagle_lab.draft.cost import Document, kept_bytes, state_bytes
 from eagle_lab.draft.shape import head_shape
 from eagle_lab.plan.training import GIB, Work, at_most, planned, target_size
@@ -27,15 +27,27 @@ def plan_of(config: Config, here: str | None = None, documents: list[Document] =
 
 
 def test_a_target_s_size_follows_from_its_facts() -> None:
-    size = target_size(config_of("target=llama31_8b").target.facts)
+    size = target_size(config_of("target=llama31_8b").target.facts, Experts())
     assert size is not None
-    assert size.parameters == pytest.approx(8.03e9, rel=0.001)
+    assert size.weights == pytest.approx(2 * 8.03e9, rel=0.001)
 
 
-def test_a_mixture_of_experts_is_not_counted() -> None:
-    config = config_of("target=kimi_k2")
-    assert target_size(config.target.facts) is None
-    assert "does not follow" in plan_of(config, "NVIDIA H200")["memory, hours"]
+def test_a_mixture_of_experts_is_counted_by_what_is_said_of_it() -> None:
+    unsaid = config_of("target=kimi_k2", "target.experts.parameters=null")
+    assert target_size(unsaid.target.facts, unsaid.target.experts) is None
+    assert "does not follow from facts; target.experts says it" in plan_of(unsaid, "NVIDIA H200")["memory, hours"]
+    kimi = ("target=kimi_k2", "trainer.batch_size=1", "plan.gpu=h200")
+    # 1,026 G weights of a byte; a token passes 30.5 G of them
+    alone, many = (
+        plan_of(config_of(*kimi, "trainer.capture=online", *more))["GPU memory"]
+        for more in ([], ["trainer.target_map=auto", "plan.gpus=16"])
+    )
+    assert "DOES NOT FIT: trainer.target_map=auto with more GPUs" in alone
+    assert "target 955.9" in alone
+    assert "DOES NOT FIT" not in many
+    assert "target 59.7" in many
+    stored = plan_of(config_of(*kimi, "trainer.capture=stored"))
+    assert "with the target (955.9 GiB) on 8 x h200, one at work at a time" in stored["capturing them"]
 
 
 def test_stored_states_need_no_target() -> None:
