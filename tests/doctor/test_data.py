@@ -15,6 +15,7 @@ from eagle_lab.doctor.finding import Level, Verdict
 from eagle_lab.doctor.registry import FILES, diagnosis, examine
 from eagle_lab.doctor.subject import Subject
 from eagle_lab.draft.cost import Document
+from eagle_lab.plan.training import Needs
 from eagle_lab.target.locate import LocatedTarget
 from eagle_lab.train.trial import made_up
 from tests.known_acceptance import known_pair
@@ -80,6 +81,22 @@ def test_a_training_that_finds_no_room(
     monkeypatch.setattr(room, what, lambda *_: Gpu(0.1, 1.0, 1.0) if what == "_gpu" else 10)
     verdicts = looked(target, tmp_path, "trainer.capture=cached")
     assert [v.check for v in diagnosis(verdicts.values())] == ["room"]
+
+
+def test_a_target_may_be_spread_over_all_gpus_of_this_machine(
+    target: LocatedTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def needs(config: Config, *others: Any) -> Needs:
+        asked.append(config.plan.gpus)
+        return counted(config, *others)
+
+    counted = room.needs
+    monkeypatch.setattr(room, "needs", needs)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    assert looked(target, tmp_path)["room"].level is Level.ok
+    assert asked == [4]
 
 
 def test_steps_are_made_where_they_are_asked_for(target: LocatedTarget, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -29,7 +30,9 @@ LEADS_TO = ()
 
 
 def look(s: Subject) -> Finding:
-    config, target = s.config, s.its_target
+    # those of this machine, over which trainer.target_map spreads the target
+    config = replace(s.config, plan=replace(s.config.plan, gpus=max(1, torch.cuda.device_count())))
+    target = s.its_target
     shape = head_shape(config.draft, target.config, len(resolve(config.aux, target.num_hidden_layers)))
     need = needs(config, facts_of(target.config), shape, work_of(config, s.tokens))
     capture = config.trainer.capture
