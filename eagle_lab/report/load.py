@@ -35,8 +35,10 @@ def load(directory: Path) -> Results:
     found = Results(name=directory.resolve().name)
     again = "Run the sweep's command again: it writes the file anew and keeps what is done."
     plan = _optional(directory / "plan.json", {"points": list[dict], "argv": list[str] | None}, again)
+    said: dict[str, Any] = {}
     if plan:  # what other grids have left beside its points stays on disk and out of the tables
         points = [directory / str(p.get("point")) for p in plan["points"]]
+        said = {str(p.get("point")): p.get("trained_with") for p in plan["points"]}
     else:
         points = [directory, *sorted(p for p in directory.iterdir() if p.is_dir())]
     by_fingerprint: dict[str, dict[str, Any]] = {}
@@ -49,7 +51,9 @@ def load(directory: Path) -> Results:
             continue
         if (point / "rows.jsonl").exists():
             for row in read_rows(point / "rows.jsonl"):
-                by_fingerprint.setdefault(row["fingerprint"], {**dict.fromkeys(ROW), **row})
+                trained = said.get(point.name) if row.get("head_digest") else None
+                row = {**dict.fromkeys(ROW), **row, "trained_with": trained}
+                by_fingerprint.setdefault(row["fingerprint"], row)
     if not by_fingerprint and not found.failed:
         raise LabError(f"{directory}: no rows.jsonl and no sweep points there. `eagle-lab bench` or `run` writes them.")
     found.rows = sorted(by_fingerprint.values(), key=order)

@@ -14,7 +14,16 @@ COLUMNS = (
     *("survival", "conditional", "histogram", "tok_s_whole", "steady_s", "tok_s_per_user"),
     *("undisturbed_round_s", "round_spread", "prompt_s"),
     *("ttft_p50", "ttft_p95", "itl_p50", "itl_p95", "itl_p99", "differing_prompts", "requests", "completion_tokens"),
-    *("head_digest", "aux_layers", "target", "target_digest", "suite", "suite_digest", "max_new_tokens"),
+    *(
+        "head_digest",
+        "trained_with",
+        "aux_layers",
+        "target",
+        "target_digest",
+        "suite",
+        "suite_digest",
+        "max_new_tokens",
+    ),
     *("temperature", "seed", "concurrency", "in_flight", "server_kind", "quantization", "tp", "dtype"),
     *("hardware", "sglang_version"),
     *("proxy_accept_length", "replayed_accept_length", "replayed_equal", "replayed_requests", "coverage"),
@@ -75,7 +84,9 @@ def linked(table: Table, rows: list[dict[str, Any]]) -> Table:
 def columns(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Header and cells of the main table of rows that share a condition; in brackets the 95 % intervals."""
     seeded = any(r.get("seed") is not None for r in rows)
-    header = ["spec", *(["seed"] if seeded else []), "head", "aux layers", "accept length", "tok/s", "speed-up"]
+    trained = any(r.get("trained_with") for r in rows)
+    header = ["spec", *(["seed"] if seeded else []), *(["trained with"] if trained else []), "head", "aux layers"]
+    header += ["accept length", "tok/s", "speed-up"]
     header += ["break-even at", "differing prompts"]
     cells = []
     for r in rows:
@@ -84,6 +95,7 @@ def columns(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
             [
                 r["spec"],
                 *([str(r["seed"])] if seeded else []),
+                *([r.get("trained_with") or "-"] if trained else []),
                 short(r.get("head_digest")),
                 _cell(r.get("aux_layers")) or "-",
                 "1" if plain else with_interval(r, "accept_length", "accept_length_low", "accept_length_high"),
@@ -151,6 +163,7 @@ def markdown(header: list[str], cells: list[list[str]]) -> str:
 
 
 NARROW = {
+    "trained with": "trained\nwith",
     "aux layers": "aux\nlayers",
     "accept length": "accept\nlength",
     "break-even at": "even\nat",

@@ -50,7 +50,11 @@ def _identity(points: list[Point]) -> dict[str, Any]:
         "digest": digest(sorted(p.digest for p in points)),
         "code": code_digest(),
         "points": [
-            {"point": p.directory.name, "verb": p.verb, "digest": p.digest, "baseline": p.baseline} for p in points
+            {
+                **{"point": p.directory.name, "verb": p.verb, "digest": p.digest, "baseline": p.baseline},
+                **({"trained_with": p.trained_with} if p.trained_with else {}),
+            }
+            for p in points
         ],
     }
 

@@ -10,6 +10,9 @@ from pathlib import Path
 from eagle_lab.config.content import NOT_CONTENT, content_digest
 from eagle_lab.config.schema import Config
 
+TRAINING = ("aux", "data", "draft", "loss", "optim", "trainer", "ops", "seed")
+"""Groups of the config that decide what a training makes."""
+
 
 @dataclass
 class Point:
@@ -20,6 +23,8 @@ class Point:
     config: Config
     baseline: bool = False
     """Not asked for, but needed: the plain decoding that other points are compared with."""
+    trained_with: str = ""
+    """What of its head's training is not that of every point."""
 
     # once: it looks at every file that the config names
     @cached_property
@@ -36,9 +41,17 @@ def name_points(sweep: Path, verb: str, composed: list[tuple[list[str], Config]]
     common = set.intersection(*(set(overrides) for overrides, _ in composed)) if len(composed) > 1 else set()
     points: dict[str, Point] = {}
     for overrides, config in composed:
-        point = name_point(sweep, verb, config, readable([o for o in overrides if o not in common]))
+        own = [o for o in overrides if o not in common]
+        point = name_point(sweep, verb, config, readable(own))
+        point.trained_with = _trained_with(own)
         points.setdefault(point.digest, point)
     return list(points.values())
+
+
+def _trained_with(overrides: list[str]) -> str:
+    """loss.unroll_steps=3 aux=last_three: of the groups that decide what a training makes."""
+    mine = (o.lstrip("+~") for o in overrides)
+    return " ".join(sorted(o for o in mine if o.partition("=")[0].split(".")[0] in TRAINING))
 
 
 def name_point(sweep: Path, verb: str, config: Config, label: str) -> Point:

@@ -47,6 +47,20 @@ def test_same_rows_same_bytes_wherever_and_in_whatever_order(sweep, tmp_path):
     assert [(sweep / n).read_bytes() for n in names] == first
 
 
+def test_heads_of_a_sweep_are_told_apart_by_their_training(sweep):
+    assert "trained with" not in report(sweep, intervals).read_text()
+    plan = json.loads((sweep / "plan.json").read_text())
+    for point in plan["points"]:
+        if point["point"] == "a_chain_5":
+            point["trained_with"] = "loss.unroll_steps=3"
+    (sweep / "plan.json").write_text(json.dumps(plan))
+    text = report(sweep, intervals).read_text()
+    assert "| spec | trained with | head |" in text
+    assert re.search(r"\| \[chain_5\]\(\S+\) \| loss.unroll_steps=3 \| hhhhhhhh \|", text)
+    assert re.search(r"\| \[none\]\(\S+\) \| - \| - \|", text), "the shared baseline has no head"
+    assert {r["spec"]: r["trained_with"] for r in table(sweep)}["chain_5"] == "loss.unroll_steps=3"
+
+
 def test_report_names_the_winner_the_failed_and_where_numbers_come_from(sweep, capsys):
     text = report(sweep, intervals).read_text()
     assert "**Use chain_5 (head hhhhhhhh): 1.30 x plain decoding (26.0 against 20.0 tok/s" in text

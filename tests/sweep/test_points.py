@@ -9,14 +9,18 @@ from hydra import compose, initialize_config_dir
 
 from eagle_lab.config import load
 from eagle_lab.config.paths import conf_dir
-from eagle_lab.sweep.points import name_points, readable
+from eagle_lab.sweep.points import Point, name_points, readable
 
 
-def named(sweep: Path, *points: list[str]) -> list[str]:
+def points_of(sweep: Path, *points: list[str]) -> list[Point]:
     load.register()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         composed = [(p, load.load(compose("run", p))) for p in points]
-    return [p.directory.name for p in name_points(sweep, "run", composed)]
+    return name_points(sweep, "run", composed)
+
+
+def named(sweep: Path, *points: list[str]) -> list[str]:
+    return [p.directory.name for p in points_of(sweep, *points)]
 
 
 def test_the_name_says_what_differs(tmp_path: Path) -> None:
@@ -24,6 +28,13 @@ def test_the_name_says_what_differs(tmp_path: Path) -> None:
     names = named(tmp_path, [*shared, "spec=none"], [*shared, "spec=chain_5"])
     assert [n.rsplit("-", 1)[0] for n in names] == ["spec=none", "spec=chain_5"]
     assert names[0].rsplit("-", 1)[1] != names[1].rsplit("-", 1)[1]
+
+
+def test_it_is_kept_what_a_head_was_trained_with(tmp_path: Path) -> None:
+    shared = ["spec=chain_5", "data.holdout=0.1"]
+    grid = (["loss.unroll_steps=1", "aux=quarters"], ["loss.unroll_steps=3", "suite.limit=4"])
+    made = points_of(tmp_path, *([*shared, *own] for own in grid))
+    assert [p.trained_with for p in made] == ["aux=quarters loss.unroll_steps=1", "loss.unroll_steps=3"]
 
 
 def test_a_narrower_second_launch_finds_the_same_directory(tmp_path: Path) -> None:
