@@ -17,6 +17,7 @@ from eagle_lab.report import break_even, concurrency
 from eagle_lab.report.diagnosis import alarm, note, promises
 from eagle_lab.report.load import Results, condition, load
 from eagle_lab.report.plots import against_concurrency, against_tokens
+from eagle_lab.report.scaling import against_data
 from eagle_lab.report.seeds import Row, Statistics, pooled, spread
 from eagle_lab.report.table import (
     along,
@@ -171,6 +172,7 @@ def markdown_text(results: Results, groups: list[Group], directory: Path, statis
         parts += break_even.section(group.heads)
         sections = {
             "Seeds pooled": spread(points),
+            "Against the data trained on": against_data(points),
             "Acceptance by draft position": positions(rows),
             "Accept length by category": categories(rows),
             "Accept length along the answer": along(rows),
