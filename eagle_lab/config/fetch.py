@@ -41,7 +41,7 @@ def located(suite: Suite, cache: Path) -> Suite:
     if suite.path is not None or suite.source is None:
         return suite
     folder = cache.expanduser() / "suites" / f"{suite.name}-{digest(suite.source)[:12]}"
-    return replace(suite, path=str(_fetched(f"suite {suite.name}", "suite", suite.source, folder)))
+    return replace(suite, path=str(_fetched(f"suite {suite.name}", "suite.path=", suite.source, folder)))
 
 
 def prompts(source: Source, cache: Path) -> Source:
@@ -49,14 +49,17 @@ def prompts(source: Source, cache: Path) -> Source:
     if source.url is None:
         return source
     folder = cache.expanduser() / "sources" / digest(source.url)[:12]
-    return replace(source, url=None, path=str(_fetched("data.sources", "source", source.url, folder)))
+    return replace(
+        source, url=None, path=str(_fetched("data.sources", "instead of the url path: ", source.url, folder))
+    )
 
 
-def _fetched(what: str, key: str, address: str, folder: Path) -> Path:
+def _fetched(what: str, give: str, address: str, folder: Path) -> Path:
+    """give: what to write before the name of a file that is at hand."""
     # the file keeps its name: prompts without an id are named by it, here and where the user fetches it
     name = address.partition("?")[0].rpartition("/")[2]
     if not name:
-        raise LabError(f"{what}: {address} names no file. Give the URL of a JSONL file, or {key}.path=FILE.")
+        raise LabError(f"{what}: {address} names no file. Give the URL of a JSONL file, or {give}FILE.")
     file = folder / name
     if file.exists():
         return file
@@ -68,6 +71,6 @@ def _fetched(what: str, key: str, address: str, folder: Path) -> Path:
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as e:
         raise LabError(
             f"{what}: {address} cannot be fetched to {file} ({' '.join(str(e).split())}). Where there is a network, "
-            f"run: curl -L -o {file.name} {address} - then give {key}.path={file.name}, or put it there."
+            f"run: curl -L -o {file.name} {address} - then give {give}{file.name}, or put it there."
         ) from e
     return file

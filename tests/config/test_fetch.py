@@ -117,7 +117,9 @@ def test_prompts_to_train_on_are_fetched_too(site, tmp_path):
     assert (found.url, found.field) == (None, "question")
     assert prompts(source, tmp_path) == found
     assert len(asked) == 1
-    with pytest.raises(LabError, match=r"data.sources: .*/no.jsonl cannot be fetched to .*then give source.path=no"):
+    with pytest.raises(
+        LabError, match=r"data.sources: .*/no.jsonl cannot be fetched to .*then give instead of the url path: no"
+    ):
         prompts(Source(url=f"{address}/no.jsonl"), tmp_path)
 
 
