@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import httpx
@@ -12,17 +13,18 @@ from eagle_lab.config.digest import digest
 from eagle_lab.config.errors import LabError
 from eagle_lab.config.files import replacing
 from eagle_lab.config.paths import conf_dir
-from eagle_lab.config.prompts import suite_path
 from eagle_lab.config.schema import Source, Suite
 
 
+# every point of a sweep is checked, and names the same few
+@cache
 def named(suite: str) -> Suite:
     """The suite that is given in one word: the path of its file, or the name of an option of conf/suite.
 
-    LabError for a path without a file, and for a name that is none.
+    LabError for a name that is none; whether a path has a file, its reader looks.
     """
     if suite.endswith(".jsonl") or "/" in suite:
-        return Suite(name=Path(suite).stem, path=str(suite_path(Path(suite).stem, suite)))
+        return Suite(name=Path(suite).stem, path=suite)
     preset = conf_dir() / "suite" / f"{suite}.yaml"
     known = sorted(file.stem for file in preset.parent.glob("*.yaml") if file.stem != "jsonl")
     if suite not in known:
@@ -32,23 +34,23 @@ def named(suite: str) -> Suite:
     return found
 
 
-def located(suite: Suite, cache: Path) -> Suite:
-    """The suite with the path of its file: the one given, or cache/suites/NAME-DIGEST/FILE, fetched when absent.
+def located(suite: Suite, kept_in: Path) -> Suite:
+    """The suite with the path of its file: the one given, or kept_in/suites/NAME-DIGEST/FILE, fetched when absent.
 
     A suite without a source is returned as it is. LabError, with the command to run elsewhere, when the file cannot be
     fetched.
     """
     if suite.path is not None or suite.source is None:
         return suite
-    folder = cache.expanduser() / "suites" / f"{suite.name}-{digest(suite.source)[:12]}"
+    folder = kept_in.expanduser() / "suites" / f"{suite.name}-{digest(suite.source)[:12]}"
     return replace(suite, path=str(_fetched(f"suite {suite.name}", "suite.path=", suite.source, folder)))
 
 
-def prompts(source: Source, cache: Path) -> Source:
-    """The source with the path of its file: the one given, or cache/sources/DIGEST/FILE, fetched when absent."""
+def prompts(source: Source, kept_in: Path) -> Source:
+    """The source with the path of its file: the one given, or kept_in/sources/DIGEST/FILE, fetched when absent."""
     if source.url is None:
         return source
-    folder = cache.expanduser() / "sources" / digest(source.url)[:12]
+    folder = kept_in.expanduser() / "sources" / digest(source.url)[:12]
     return replace(
         source, url=None, path=str(_fetched("data.sources", "instead of the url path: ", source.url, folder))
     )
