@@ -54,8 +54,8 @@ def heads(rows: list[dict[str, Any]]) -> list[Head]:
 
 
 UNDISTURBED = (
-    "Rounds, plain steps and tok/s are undisturbed ones here: those of the fastest tenth of each point's requests, from"
-    " their first token on. What slows a host comes from outside, and not to every point alike."
+    "The machine was not equally fast for all points. Rounds, plain steps and tok/s are undisturbed ones here: those of"
+    " the fastest tenth of each point's requests, from their first token on."
 )
 
 

@@ -12,8 +12,8 @@ the shortest and the longest, so verification may turn from flat (memory-bound) 
 the roofline of Williams et al. 2009, doi:10.1145/1498765.1498785.
 
 A machine is not equally fast at all times. In three sweeps on an H200 the same lone prompts took 23 to 48 ms while
-different points were timed. Relative to the point's own prompts a round at 1 in flight took 0.106 to 0.114 of one,
-whether 2 or 16 tokens were drafted (docs/results/h200.jsonl). So rounds are fitted, and predicted, relative to these.
+different points were timed, and a round kept to 0.106 to 0.114 of its point's own. So rounds are fitted, and predicted,
+relative to these.
 
 On a chain steps = n - 1, so chains alone give fixed - draft and draft + token, which is all that another chain needs;
 trees tell draft and token apart. What the points do not determine is not predicted.
@@ -31,6 +31,10 @@ from scipy.optimize import nnls
 Shape = tuple[int, int, int]
 """(num_steps, eagle_topk, num_draft_tokens)"""
 NEEDED = ("num_steps", "eagle_topk", "num_draft_tokens", "accept_length", "tok_s", "concurrency")
+STEADY = 1.4
+"""Largest over smallest `pace` of points whose tok/s is taken as measured; beyond, that of their fastest tenth is.
+Chains of 3 to 16 tokens predicted from the others of two H200 sweeps: the steady one (1.32 at most) within 10.3 % as
+measured, 15.7 % by the fastest tenth; the other (1.6) within 46 and 15.4 %."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +92,22 @@ def points(rows: list[dict[str, Any]]) -> list[Point]:
     """The spec points among rows of one condition and one head; rows that lack a number are left out."""
     known = [r for r in rows if r["spec"] != "none" and all(r.get(k) for k in NEEDED)]
     # all of them and their baseline, or none: what is compared is to be of one kind
-    undisturbed = all(r.get("undisturbed_round_s") for r in known) and all(
+    kept = all(r.get("undisturbed_round_s") for r in known) and all(
         r.get("baseline_undisturbed_round_s") for r in known if r.get("baseline_tok_s")
     )
-    return [_point(r, undisturbed) for r in known]
+    return [_point(r, kept and not steady(known)) for r in known]
+
+
+def pace(row: dict[str, Any]) -> float | None:
+    """Proportional to what the same work took: the fastest lone prompts, and how far the median round was off its own
+    fastest. None for a row of before lone prompts were timed."""
+    return float(row["prompt_s"] * (row.get("round_spread") or 1.0)) if row.get("prompt_s") else None
+
+
+def steady(rows: list[dict[str, Any]]) -> bool:
+    """Whether the machine was about as fast for each of these points, by all that is known of it."""
+    known = [found for r in rows if (found := pace(r))]
+    return not known or max(known) <= STEADY * min(known)
 
 
 def _point(r: dict[str, Any], undisturbed: bool) -> Point:

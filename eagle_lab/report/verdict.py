@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eagle_lab.report.cost_model import pace, steady
 from eagle_lab.report.table import interval, number, short
 
 BRIEF_S = 5.0
@@ -47,24 +48,20 @@ def _slower(rows: list[dict[str, Any]]) -> list[str]:
     """For each head, whether the machine was slower for some of its points. Plain decoding has another prompt pass."""
     by_head: dict[Any, list[dict[str, Any]]] = {}
     for r in rows:
-        if r["spec"] != "none" and r.get("prompt_s"):
+        if r["spec"] != "none" and pace(r):
             by_head.setdefault(r["head_digest"], []).append(r)
     found = []
     for own in by_head.values():
-        least, most = (pick(own, key=_pace) for pick in (min, max))
-        if (ratio := _pace(most) / _pace(least)) > PACE:
+        paces = [pace(r) or 0.0 for r in own]
+        least, most = (own[paces.index(pick(paces))] for pick in (min, max))
+        if (ratio := max(paces) / min(paces)) > PACE:
+            compare = "" if steady(own) else "Compare the undisturbed tok/s of the break-even table, or "
             found.append(
                 f"The machine was not equally fast: {number(ratio)} x slower while {name(most)} was timed than while "
-                f"{name(least)} was. Compare the undisturbed tok/s of the break-even table, or free the machine, "
+                f"{name(least)} was. {compare or 'To choose between such points, '}free the machine, "
                 f"remove measurements/{most['measurement']} under paths.outputs and run again."
             )
     return found
-
-
-def _pace(row: dict[str, Any]) -> float:
-    """Proportional to what the same work took: the fastest lone prompts, and how far the median round was off its own
-    fastest."""
-    return float(row["prompt_s"] * (row.get("round_spread") or 1.0))
 
 
 def _choice(rows: list[dict[str, Any]]) -> str:

@@ -51,10 +51,11 @@ def test_measured_beside_predicted_and_the_csv_has_it(tmp_path, make):
     assert (five["plain_step_s"], five["round_s"], five["predicted_tok_s"]) == ("0.05", "0.09", five["tok_s"])
 
 
-def test_undisturbed_rounds_are_compared_where_all_points_have_them(tmp_path, make):
+def test_undisturbed_rounds_are_compared_where_the_machine_was_not_steady(tmp_path, make):
     """Half of each point's time the machine was twice as slow, but for chain_5's."""
     rows = grid(make, (2, 5, 9))
     for row in rows:
+        row |= {"prompt_s": 0.02, "round_spread": 1.0 if row["spec"] == "chain_5" else 1.5}
         row["undisturbed_round_s"] = row["accept_length"] / row["tok_s"]
         row["baseline_undisturbed_round_s"] = 0.05
         row["tok_s"] /= 1 if row["spec"] == "chain_5" else 1.5
@@ -68,6 +69,9 @@ def test_undisturbed_rounds_are_compared_where_all_points_have_them(tmp_path, ma
     with (tmp_path / "run/summary.csv").open() as f:
         nine = list(csv.DictReader(f))[-1]
     assert float(nine["undisturbed_tok_s"]) == pytest.approx(1.5 * float(nine["tok_s"]), rel=1e-4)
+    steady = [row | {"round_spread": min(row["round_spread"], 1.3)} for row in rows]
+    (head,) = heads(steady)
+    assert [p.tok_s for p in head.measured] == [row["tok_s"] for row in rows[1:]], "then tok/s as measured"
     rows[2]["undisturbed_round_s"] = None
     (head,) = heads(rows)
     assert max(map(abs, head.errors)) > 0.1, "one that does not know its own: none is compared so"
