@@ -3,6 +3,8 @@
 # PyTorch's CPU build, say) are respected.
 PYTHON ?= python3
 ARGS ?=
+# where it is set every process compiles what it imports anew: SGLang's 5,000 modules in 4.3 s instead of 2.2
+unexport PYTHONDONTWRITEBYTECODE
 
 PIP := bin/python -m pip --disable-pip-version-check install -qq --no-compile
 # two files at a time: half of a server's start is imports on one core. In the order of

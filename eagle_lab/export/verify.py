@@ -24,8 +24,9 @@ from eagle_lab.export.sglang import read
 
 # the only parameter that SGLang takes from the target instead of the export
 FROM_TARGET = ["model.embed_tokens.weight"]
-# fp32: both sides run the same operations, the difference seen is 0; bf16: one rounding step of logits up to 32
-TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25, "float16": 0.05}
+# of the largest logit. bf16: one rounding step. fp32: 15 heads of an H200's host were 2e-5 to 3.5e-5 off in logits, and
+# one of them once 1.6e-3 and 1.9e-5 the next time: sums over a target's huge activations depend on their order
+TOLERANCE = {"float32": 1e-3, "bfloat16": 2**-7, "float16": 2e-3}
 
 
 def verify(
@@ -94,10 +95,11 @@ def judge(export: Path, ours: Tensor, theirs: Theirs, head: Head) -> dict[str, A
     if not whole and not torch.equal(theirs.hot_token_id, mapped):
         raise ServingFault(f"{export}: SGLang reads another draft vocabulary than the head's d2t. Export it again.")
     worst = float((ours - theirs.logits).abs().max())
-    if not worst <= TOLERANCE[dtype]:
+    allowed = TOLERANCE[dtype] * float(ours.abs().max())
+    if not worst <= allowed:
         raise ServingFault(
             f"{export}: SGLang's logits differ from the trained head's by up to {worst:.3g} (allowed "
-            f"{TOLERANCE[dtype]:g} in {dtype}). Compare rope_parameters, rms_norm_eps and head_dim in config.json with "
+            f"{allowed:.3g} in {dtype}). Compare rope_parameters, rms_norm_eps and head_dim in config.json with "
             "the target's."
         )
     agree = float((ours.argmax(-1) == theirs.logits.argmax(-1)).float().mean())

@@ -71,9 +71,14 @@ def _choice(rows: list[dict[str, Any]]) -> str:
     compared = [r for r in measured if r.get("speedup") is not None]
     if not compared:
         longest = max(measured, key=lambda r: r["accept_length"])
+        why = (
+            "Nothing was timed (suite.timed=false)"
+            if all(r.get("tok_s") is None for r in measured)
+            else "No baseline was measured (a server that already runs has none)"
+        )
         return (
-            f"No baseline was measured (a server that already runs has none), so no speed-up is known. "
-            f"{name(longest)} has the longest accept length, {number(longest['accept_length'])}."
+            f"{why}, so no speed-up is known. {name(longest)} has the longest accept length, "
+            f"{number(longest['accept_length'])}."
         )
     best = max(compared, key=lambda r: r["speedup"])
     if best["speedup"] <= 1:

@@ -133,6 +133,15 @@ def test_a_tensor_that_sglang_would_not_load_is_named(tmp_path):
     assert judge(*_judged(tmp_path, ["model.embed_tokens.weight"], 0))["max_logit_difference"] == 0
 
 
+def test_logits_are_compared_at_their_size(tmp_path):
+    path, ours, theirs, head = _judged(tmp_path, ["model.embed_tokens.weight"], 0)
+    large = ours + 30
+    assert judge(path, large, theirs._replace(logits=large + 1.6e-3), head)["argmax_agreement"] == 1
+    for off in (0.1, float("nan")):
+        with pytest.raises(ServingFault, match=r"allowed 0\.03 in float32"):
+            judge(path, large, theirs._replace(logits=large + off), head)
+
+
 def _judged(path, untouched, shift):
     (path / "config.json").write_text(json.dumps({"dtype": "float32"}))
     head = random_head(SHAPE)

@@ -34,6 +34,10 @@ def test_no_baseline_and_nothing_but_a_baseline(make):
     assert "no spec point" in verdict([make.baseline()])
     lone = make.chain(5, 1.5, 30.0, speedup=None)
     assert "No baseline was measured" in verdict([lone])
+    untimed = lone | {"tok_s": None}
+    assert verdict([make.baseline(tok_s=None), untimed]).startswith(
+        "Nothing was timed (suite.timed=false), so no speed"
+    )
 
 
 def test_speeds_that_were_timed_too_briefly_are_said_to_be(make):

@@ -138,11 +138,12 @@ def test_environment(launch):
         "SGLANG_SIMULATE_ACC_METHOD": "x",
         "SGLANG_SIMULATE_ACC_ANYTHING_NEW": "1",
         "TRITON_INTERPRET": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
     }
     before = dict(base)
     found = environment(launch, base)
     assert base == before
-    assert not [k for k in found if "SIMULATE" in k or k == "TRITON_INTERPRET"]
+    assert not [k for k in found if "SIMULATE" in k or k in ("TRITON_INTERPRET", "PYTHONDONTWRITEBYTECODE")]
     assert found["PATH"] == "/bin"
     assert found["PYTHONPATH"] == f"{CPU_OPERATORS}{os.pathsep}/mine"
     assert found["OMP_NUM_THREADS"] == found["MKL_NUM_THREADS"] == str(os.cpu_count())
