@@ -33,7 +33,7 @@ Shape = tuple[int, int, int]
 NEEDED = ("num_steps", "eagle_topk", "num_draft_tokens", "accept_length", "tok_s", "concurrency")
 STEADY = 1.4
 """Largest over smallest `pace` of points whose tok/s is taken as measured; beyond, that of their fastest tenth is.
-Chains of 3 to 16 tokens predicted from the others of two H200 sweeps: the steady one (1.32 at most) within 10.3 % as
+Chains of 3 to 16 tokens predicted from the others of two H200 sweeps: the steady one (1.32 at most) within 12.9 % as
 measured, 15.7 % by the fastest tenth; the other (1.6) within 46 and 15.4 %."""
 
 
@@ -210,18 +210,17 @@ class Costs:
 
 
 def chain_accept_length(measured: list[Point], tokens: int) -> float | None:
-    """Accept length of a chain of `tokens`, 1 + sum of the first tokens - 1 survivals of the deepest measured chain.
+    """Accept length of a chain of `tokens`: 1 + the first tokens - 1 survivals of the next deeper measured chain.
 
-    A greedy draft does not depend on how many follow it, so this is what the first drafts of the deep chain's own
-    rounds yield. It is exact where no round goes further than the shorter chain; else that chain starts rounds at
-    positions that the deep one skips (0.7 % too short for 5 tokens from 16 in docs/results/h200.jsonl). None without
-    a chain that deep: what a further draft, or a branch, would add was not measured.
+    A greedy draft does not depend on how many follow it, so this is what the first drafts of that chain's own rounds
+    yield. A shorter chain also starts rounds at positions that a deeper one skips: from 16 tokens the accept length of
+    5 comes out 6 % too short, from 6 tokens 0.4 to 1.5 % (docs/results/h200.jsonl, what=draft_tokens). None without a
+    chain that deep: what a further draft, or a branch, would add was not measured.
     """
-    chains = [p for p in measured if p.topk == 1]
-    deepest = max(chains, key=lambda p: p.tokens, default=None)
-    if deepest is None or deepest.tokens < tokens or not deepest.survival:
+    deeper = [p for p in measured if p.topk == 1 and p.tokens >= tokens and p.survival]
+    if not deeper:
         return None
-    return 1 + sum(deepest.survival[: tokens - 1])
+    return 1 + sum(min(deeper, key=lambda p: p.tokens).survival[: tokens - 1])
 
 
 def left_out(measured: list[Point]) -> list[Prediction | None]:

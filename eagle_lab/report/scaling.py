@@ -33,7 +33,7 @@ def against_data(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]
             continue
         sizes = sorted(points)
         steps = points[sizes[0]]["num_steps"]
-        power, factor = _line(sizes, [1 - (points[n]["accept_length"] - 1) / steps for n in sizes])
+        power, factor = line(sizes, [1 - (points[n]["accept_length"] - 1) / steps for n in sizes])
         for n in [*sizes, FURTHER * sizes[-1]]:
             fitted = 1 + steps * (1 - np.exp(factor) * n**power)
             if found := points.get(n):
@@ -44,7 +44,7 @@ def against_data(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]
     return ["spec", "supervised tokens", "accept length", "by the fit"], cells
 
 
-def _line(sizes: list[int], shares: list[float]) -> tuple[float, float]:
+def line(sizes: list[int], shares: list[float]) -> tuple[float, float]:
     """(power, logarithm of the factor)"""
     power, factor = np.polyfit(np.log(sizes), np.log(shares), 1)
     return float(power), float(factor)

@@ -48,7 +48,7 @@ PREDICTION = (
     "included: concurrency x accept length / tok/s. A cost model (fixed + draft steps + tokens to verify, no cost "
     "below zero) is fitted to them per head, relative to what a lone prompt took while the point was timed, since the "
     "machine is not equally fast at all times. Behind each measured point stands what the model says when fitted "
-    'WITHOUT that point: its accept length from the deepest other chain ("as measured" where no other chain is as '
+    'WITHOUT that point: its accept length from the next deeper chain ("as measured" where no other chain is as '
     'deep, and for trees), its tok/s, and the error against the measured tok/s. "-": the other points do not determine '
     'it; a chain needs two other chains, a tree other trees too. "extrapolated": fewer or more draft tokens than any '
     "of them."

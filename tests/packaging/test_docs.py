@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from eagle_lab.config.digest import digest
+from tests.doc_figures import DRAWN, FIGURES, rows_of, stated
 from tests.doc_tables import renewed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,3 +105,9 @@ def test_the_licence_is_the_whole_text() -> None:
 def test_tables_are_those_of_their_rows(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert renewed(text) == text, "python -m tests.doc_tables"
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_figures_are_those_of_their_rows(name: str) -> None:
+    assert stated(FIGURES / f"{name}.svg") == digest(rows_of(name)), "python -m tests.doc_figures"
+    assert any(f"(figures/{name}.svg)" in page.read_text(encoding="utf-8") for page in PAGES)

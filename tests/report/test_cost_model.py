@@ -47,6 +47,16 @@ def errors(given: list[Point]) -> dict[str, float]:
     return {p.spec: found.tok_s / p.tok_s - 1 for p, found in pairs if found}
 
 
+def test_the_accept_length_is_that_of_the_next_deeper_chain():
+    """A deep chain's rounds start where a shallower one's would not."""
+    given = measured(CHAINS, linear)
+    deepest = max(given, key=lambda p: p.tokens)
+    others = [replace(p, survival=[0.1] * p.steps) if p is deepest else p for p in given]
+    wanted = given[1]
+    assert chain_accept_length([p for p in others if p is not wanted], wanted.tokens) == wanted.accept_length
+    assert chain_accept_length([deepest], deepest.tokens + 1) is None
+
+
 @pytest.mark.parametrize("concurrency", [1, 8, 32])
 def test_without_noise_every_point_is_predicted_from_the_others(concurrency):
     given = measured([*CHAINS, *TREES], linear, concurrency)
