@@ -62,7 +62,7 @@ def gather(
             given, refused = _synthesised(source, number, config, target, tokenizer, suites, root, client)
             dropped.update(refused)
         else:
-            given = _read(source)
+            given = read_source(source)
         found.append(len(given))
         for conversation in given:
             text = words("\n".join(conversation.turns))
@@ -85,7 +85,8 @@ def _listed(dropped: Counter[str]) -> str:
     return ", ".join(f"{n} {reason}" for reason, n in dropped.most_common())
 
 
-def _read(source: Source) -> list[Conversation]:
+def read_source(source: Source) -> list[Conversation]:
+    """Of a source with a path. LabError for a file that is not as it says, or has fewer than its count."""
     assert source.path is not None
     file = source_file(source.path)
     given = read_conversations(file, source.format, source.field, source.count)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 from eagle_lab.config.gpus import GPUS, Gpu, gpu_named
 from eagle_lab.config.schema import Capture, Config, Experts, TargetFacts
+from eagle_lab.config.schema_training import Source
+from eagle_lab.data.sources import read_source
 from eagle_lab.draft.cost import BF16, FP32, Document, head_parameters
 from eagle_lab.draft.shape import HeadShape
 from eagle_lab.plan.cost import TargetSize, Training, features_bytes, memory, pass_seconds, step_seconds
@@ -171,13 +173,18 @@ def _gib(size: float) -> str:
 
 
 def at_most(config: Config) -> list[Document]:
-    """The training rows that the sources can give, each of full length; 2,000 where a source does not say.
-
-    Not more than have trainer.max_tokens.
+    """The training rows that the sources can give, each of full length; 2,000 of a file that is not here yet and has no
+    count. Not more than have trainer.max_tokens. Raises LabError for a file that cannot be read as its source says.
     """
-    count = sum(source.count or 2000 for source in config.data.sources)
+    count = sum(_conversations(source) for source in config.data.sources)
     length = config.data.max_length
     rows = max(1, math.floor(count * (1 - config.data.holdout)))
     if config.trainer.max_tokens is not None:
         rows = min(rows, math.ceil(config.trainer.max_tokens / (length - 1)))
     return [Document(length, length - 1)] * rows
+
+
+def _conversations(source: Source) -> int:
+    if source.path is None:
+        return source.count or 2000
+    return len(read_source(source))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from eagle_lab.config.errors import LabError
 from eagle_lab.config.gpus import gpu_named
 from eagle_lab.config.schema import Config, Experts
 from eagle_lab.draft.cost import Document, kept_bytes, state_bytes
@@ -101,9 +102,18 @@ def test_kept_states_save_the_later_epochs_the_target_s_pass() -> None:
     assert hours("trainer.devices=2") == pytest.approx(hours() / 2, rel=0.1)
 
 
-def test_sources_say_how_many_rows_at_most() -> None:
+def test_sources_say_how_many_rows_at_most(tmp_path: Path) -> None:
     config = config_of("data.max_length=100", "data.holdout=0.5")
     assert at_most(config) == [Document(100, 99)] * 1000
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"turns": ["a"]}\n\n{"turns": ["b"]}\n{"turns": ["c", "d"]}\n{"turns": ["e"]}\n')
+    given = ("data=jsonl", "data.holdout=0")
+    assert len(at_most(config_of(*given, f"data.sources=[{{path: {file}}}]"))) == 4, "a file is counted"
+    assert len(at_most(config_of(*given, f"data.sources=[{{path: {file}, count: 3}}]"))) == 3
+    assert len(at_most(config_of(*given, "data.sources=[{url: https://a/b.jsonl}]"))) == 2000, "it is not here yet"
+    file.write_text("{")
+    with pytest.raises(LabError, match=r"prompts\.jsonl"):
+        at_most(config_of(*given, f"data.sources=[{{path: {file}}}]"))
 
 
 def test_kept_bytes_are_those_measured_on_an_h200() -> None:
