@@ -199,6 +199,7 @@ def _start(verb: str, composed: list[tuple[list[str], Config]], sweep: Path | No
     for _, config in composed:
         _check_machine(verb, config)
     if sweep is not None:
+        _check_suites(verb, composed)
         points = name_points(sweep, verb, composed)
         # one of several: an experiment's grid is of what this verb does not read, as `data` does not read specs
         if len(points) > 1 or len(composed) == 1:
@@ -206,6 +207,34 @@ def _start(verb: str, composed: list[tuple[list[str], Config]], sweep: Path | No
     if composed[0][1].dry_run:
         raise LabError("dry_run=true belongs to a sweep: add --multirun and what it varies, or use `eagle-lab plan`.")
     return body(verb)(composed[0][1], single)
+
+
+def _check_suites(verb: str, composed: list[tuple[list[str], Config]]) -> None:
+    """LabError that names all suites of a grid that cannot be read, before its first server starts.
+
+    A public one is fetched for it, but not for a dry run.
+    """
+    from eagle_lab.cli.stages import load_prompts
+    from eagle_lab.config.digest import digest, plain
+    from eagle_lab.config.errors import LabError
+
+    if verb not in ("run", "bench"):
+        return
+    refused: list[str] = []
+    seen = set()
+    for _, config in composed:
+        suite = config.suite
+        key = digest(plain(suite))
+        if key in seen or (config.dry_run and suite.path is None and suite.source is not None):
+            continue
+        seen.add(key)
+        try:
+            load_prompts(config)
+        except LabError as e:
+            refused.append(str(e))
+    if refused:
+        many = f"{len(refused)} suite(s) of the sweep cannot be read; nothing was started.\n"
+        raise LabError(many + "\n".join(refused))
 
 
 @contextmanager

@@ -165,6 +165,10 @@ def read_jsonl(
     return rows
 
 
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
 def numbered_rows(
     raw: bytes, path: Path, fix: str = "One JSON object per line is wanted."
 ) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -173,7 +177,7 @@ def numbered_rows(
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, parse_constant=_no_number)
             if rb"\ud" in line.lower():  # half a surrogate pair is text that nobody can write or tokenise
                 json.dumps(row, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as e:

@@ -30,6 +30,10 @@ REQUEST: dict[str, Any] = {
 }
 
 
+LEAST = {"accept_length": 1.0, "tok_s": 0.0, "baseline_tok_s": 0.0, "speedup": 0.0, "concurrency": 1, "requests": 1}
+"""No measurement is below these: a verify step yields its own token at least."""
+
+
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a rows.jsonl, at least one. LabError with file and line for a row that no measurement has written."""
     fix = f"`eagle-lab bench` did not write it so. If {path.parent} is a measurement of ours, measure it again."
@@ -37,6 +41,10 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     if not rows:
         raise LabError(f"{path}: no row in it. {fix}")
     for row in rows:
+        below = [name for name, least in LEAST.items() if row.get(name) is not None and row[name] < least]
+        if below:
+            said = ", ".join(f"{name}={row[name]} (at least {LEAST[name]:g})" for name in below)
+            raise LabError(f"{path}, row {row['spec']}: {said}. {fix}")
         if row["spec"] != "none":
             check_fields(row, SPECULATING, f"{path}, row {row['spec']}", fix)
     return rows

@@ -57,8 +57,22 @@ def load(directory: Path) -> Results:
     if not by_fingerprint and not found.failed:
         raise LabError(f"{directory}: no rows.jsonl and no sweep points there. `eagle-lab bench` or `run` writes them.")
     found.rows = sorted(by_fingerprint.values(), key=order)
+    _check_prompts(directory, found.rows)
     found.command = plan.get("argv") if plan else None
     return found
+
+
+def _check_prompts(directory: Path, rows: list[dict[str, Any]]) -> None:
+    """LabError unless rows that say the same suite were asked the same prompts: they are compared prompt by prompt."""
+    first: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        other = first.setdefault(row["suite_digest"], row)
+        if odd := sorted(row["prompts"].keys() ^ other["prompts"].keys()):
+            raise LabError(
+                f"{directory}: rows {row['measurement']} and {other['measurement']} say the same suite "
+                f"({row['suite_digest'][:8]}), but {', '.join(odd[:3])} of {len(odd)} prompts are in one of them only. "
+                "A rows.jsonl was edited: remove that point's directory and run the sweep's command again."
+            )
 
 
 def _optional(file: Path, wanted: dict[str, Any], fix: str) -> dict[str, Any] | None:

@@ -36,7 +36,8 @@ def convert(gguf: Path, into: Path) -> None:
     logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     model.save_pretrained(into)
-    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    # tokenizer_config.json keeps it, so it is part of the target's digest; left out, HF_HUB_OFFLINE would decide
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, local_files_only=True)
     _pretokenise_as_trained(tokenizer, gguf)
     # true would strip spaces before punctuation when decoding; transformers warns about it at every load
     tokenizer.clean_up_tokenization_spaces = False

@@ -23,7 +23,7 @@ from eagle_lab.target.corrections import corrections, eos_token_ids, template_te
 from eagle_lab.target.fingerprint import MADE, directory_digest, memoised
 from eagle_lab.target.gguf import convert, packaged_gguf
 
-FORMAT = 1
+FORMAT = 2
 """Of the directories made in the cache; a change makes them anew."""
 HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt"]
 

@@ -164,6 +164,20 @@ def test_all_illegal_points_are_named_and_none_starts(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("status.json"))
 
 
+@pytest.mark.parametrize("dry_run", ["true", "false"])
+def test_a_grid_s_suites_are_read_before_it_starts(tmp_path: Path, dry_run: str) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "bad.jsonl").write_text('{"turns": [1]}\n')
+    grid = ("--multirun", "spec=none,chain_2", "suite.path=empty.jsonl,bad.jsonl", f"dry_run={dry_run}")
+    done = eagle_lab("bench", "server=cpu", "track=none", *grid, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "2 suite(s) of the sweep cannot be read; nothing was started" in done.stderr
+    assert "empty.jsonl" in done.stderr
+    assert "bad.jsonl, line 1: user turn 1 is int" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.rglob("plan.json"))
+
+
 def test_a_grid_has_a_point_for_what_the_verb_reads(tmp_path: Path) -> None:
     grid = ("--multirun", "spec=none,chain_5", "suite.limit=4,8", "loss.unroll_steps=1,3", "dry_run=true")
     done = eagle_lab("train", "experiment=demo_tiny", *grid, cwd=tmp_path)

@@ -43,6 +43,9 @@ def test_whole_rows(tmp_path):
         ({**baseline(), "accept_length": "1.8"}, "line 2: accept_length='1.8': a number is wanted"),
         ({**baseline(), "survival": None}, "line 2: survival=None: a list"),
         ({**baseline(), "prompts": {"a": 3}}, "line 2: prompts={'a': 3}: an object"),
+        ({**baseline(), "tok_s": float("nan")}, "line 2: not JSON (NaN is no number)"),
+        ({**baseline(), "tok_s": -3.0}, "row none: tok_s=-3.0 (at least 0)"),
+        ({**chain(5, 1.8, 26.0), "accept_length": 0.0}, "row chain_5: accept_length=0.0 (at least 1)"),
         (without(chain(5, 1.8, 26.0), "num_draft_tokens"), "row chain_5: no value for num_draft_tokens"),
     ],
 )

