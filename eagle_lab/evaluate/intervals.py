@@ -76,7 +76,11 @@ def speedup(a: dict[str, Any], b: dict[str, Any]) -> Interval:
     pauses, is kept. So value and interval are of one statistic. It carries the variation between prompts, not that of
     the machine between two launches.
     """
-    (_, _, na, ta), (_, _, nb, tb) = _paired(a["prompts"], b["prompts"])
+    counts = np.concatenate([part[2:4] for part in _paired(a["prompts"], b["prompts"])])
+    # a prompt that was answered in the ramp-down only says nothing; of such alone a resample would be 0 / 0
+    na, ta, nb, tb = counts[:, (counts > 0).all(axis=0)]
+    if not len(na):
+        return Interval(a["tok_s"] / b["tok_s"], None, None)
     in_flight = (a["tok_s"] * ta.sum() / na.sum()) / (b["tok_s"] * tb.sum() / nb.sum())
     return _interval(
         lambda na, ta, nb, tb, axis=-1: in_flight * na.sum(axis) / ta.sum(axis) * tb.sum(axis) / nb.sum(axis),

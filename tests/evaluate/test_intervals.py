@@ -102,6 +102,14 @@ def test_the_speedup_and_its_interval_are_of_the_ratio_of_tok_s():
     assert (idle.value, idle.low, idle.high) == pytest.approx((2.25, 2.25, 2.25))
 
 
+def test_prompts_that_only_the_ramp_down_answered_make_no_interval_unknown():
+    prompts = {"x": [0, 0, 100, 10.0], "y": [0, 0, 50, 5.0], "late": [0, 0, 0.0, 0.2]}
+    found = intervals.speedup(row(10.0, prompts), row(10.0, prompts))
+    assert found == intervals.Interval(1.0, 1.0, 1.0)
+    late = {"x": [0, 0, 0.0, 0.1], "y": [0, 0, 0.0, 0.1]}
+    assert intervals.speedup(row(12.0, late), row(10.0, late)) == intervals.Interval(1.2, None, None)
+
+
 def test_the_interval_of_the_speedup_holds_its_value_and_the_spread_of_the_prompts():
     rng = np.random.default_rng(7)
     slow = {f"p{i}": [0, 0, n, 0.01 * n] for i, n in enumerate(rng.integers(20, 200, size=48).tolist())}
