@@ -3,7 +3,7 @@
 # PyTorch's CPU build, say) are respected.
 PYTHON ?= python3
 ARGS ?=
-# where it is set every process compiles what it imports anew: SGLang's 5,000 modules in 4.3 s instead of 2.2
+# where it is set every process compiles what it imports anew: SGLang's 5,800 modules in 18.7 s instead of 8.3
 unexport PYTHONDONTWRITEBYTECODE
 
 PIP := bin/python -m pip --disable-pip-version-check install -qq --no-compile

@@ -16,7 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from eagle_lab.config.digest import digest
-from eagle_lab.report.scaling import line
+from eagle_lab.report.plots import bars
+from eagle_lab.report.scaling import fitted
 from tests.doc_tables import ROOT, chosen
 
 Row = dict[str, Any]
@@ -63,12 +64,12 @@ def data_size(axes: np.ndarray, rows: list[Row]) -> None:
     _points(at, sizes, rows, "accept_length", "served, MT-Bench", "C0", "o", "none")
     promised = [r["proxy_accept_length"] for r in rows]
     at.plot(sizes, promised, "x", color="C1", label="held out, drafted by the training's own passes")
-    shares = [1 - (r["accept_length"] - 1) / steps for r in rows]
+    seen = [r["accept_length"] for r in rows]
     wanted = np.geomspace(sizes[0], FURTHER, 50)
     for style, count in (("-", len(rows)), (":", len(rows) - 1)):
-        power, factor = line(sizes[:count], shares[:count])
-        label = f"fitted to {count} sizes: {_at(power, factor, steps):.2f} at 64 M"
-        at.plot(wanted, 1 + steps * (1 - np.exp(factor) * wanted**power), style, color="C0", label=label)
+        fit = fitted(sizes[:count], seen[:count], steps)
+        label = f"fitted to {count} sizes: {fit(FURTHER):.2f} at 64 M"
+        at.plot(wanted, [fit(n) for n in wanted], style, color="C0", label=label)
     at.set_xscale("log", base=2)
     ticks = [1, 2, 4, 8, 16, 64]
     at.set_xticks([t * 10**6 for t in ticks], [f"{t} M" for t in ticks])
@@ -77,19 +78,16 @@ def data_size(axes: np.ndarray, rows: list[Row]) -> None:
     at.legend(fontsize="x-small")
 
 
-def _at(power: float, factor: float, steps: int) -> float:
-    return float(1 + steps * (1 - np.exp(factor) * FURTHER**power))
-
-
 def heads(axes: np.ndarray, rows: list[Row]) -> None:
     """Accept length of heads that differ in one setting."""
     (at,) = axes
     names = []
     for place, row in enumerate(rows):
         default = row["override"].startswith("trainer.max_tokens")
-        bar = [[row["accept_length"] - row["accept_length_low"]], [row["accept_length_high"] - row["accept_length"]]]
         colour = "grey" if default else f"C{['aux_layers', 'unroll_length', 'loss'].index(row['figure_sweep'])}"
-        at.errorbar([row["accept_length"]], [-place], xerr=bar, fmt="o", color=colour, capsize=3)
+        at.errorbar(
+            [row["accept_length"]], [-place], xerr=bars([row], "accept_length"), fmt="o", color=colour, capsize=3
+        )
         usual = {"aux_layers": "aux=low_mid_high", "unroll_length": "loss.unroll_steps=5", "loss": "loss=soft_ce"}
         names.append(usual[row["figure_sweep"]] if default else row["override"])
     at.set_yticks([-n for n in range(len(rows))], names, fontsize="small")
@@ -99,10 +97,10 @@ def heads(axes: np.ndarray, rows: list[Row]) -> None:
 def _points(
     at: Axes, x: list[int], rows: list[Row], column: str, label: str, colour: str, marker: str, style: str
 ) -> None:
-    ends = [(r[column] - r[f"{column}_low"], r[f"{column}_high"] - r[column]) for r in rows]
-    bars = np.maximum(0, np.array(ends).T)
     values = [r[column] for r in rows]
-    at.errorbar(x, values, yerr=bars, label=label, color=colour, marker=marker, linestyle=style, capsize=3)
+    at.errorbar(
+        x, values, yerr=bars(rows, column), label=label, color=colour, marker=marker, linestyle=style, capsize=3
+    )
 
 
 DRAWN: dict[str, tuple[int, Callable[[np.ndarray, list[Row]], None]]] = {

@@ -217,8 +217,9 @@ def _check_suites(verb: str, composed: list[tuple[list[str], Config]]) -> None:
     from eagle_lab.cli.stages import load_prompts
     from eagle_lab.config.digest import digest, plain
     from eagle_lab.config.errors import LabError
+    from eagle_lab.sweep.jobs import MEASURING
 
-    if verb not in ("run", "bench"):
+    if verb not in MEASURING:
         return
     refused: list[str] = []
     seen = set()
@@ -290,9 +291,10 @@ def body(verb: str) -> Callable[..., int]:
 
 def _sweep(verb: str, directory: Path, points: list[Point]) -> int:
     from eagle_lab.sweep.execute import execute
+    from eagle_lab.sweep.jobs import MEASURING
 
     failed = execute(directory, points)
-    if verb in ("run", "bench") and not points[0].config.dry_run:
+    if verb in MEASURING and not points[0].config.dry_run:
         from eagle_lab.cli.report import write
 
         write(directory)

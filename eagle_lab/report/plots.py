@@ -54,7 +54,8 @@ def _interval(row: Row, column: str) -> tuple[float, float] | None:
     return None if low is None or high is None or scale is None else (low * scale, high * scale)
 
 
-def _bars(points: list[Row], column: str) -> list[list[float]] | None:
+def bars(points: list[Row], column: str) -> list[list[float]] | None:
+    """What matplotlib takes for the intervals of a column: below and above each value; None where one is not known."""
     found = [_interval(r, column) for r in points]
     if None in found:
         return None
@@ -84,7 +85,7 @@ def _plot(
     for name in (n for n in lines if n in drawn):
         points = lines[name]
         values = [r[column] for r in points]
-        axes.errorbar([r[x] for r in points], values, yerr=_bars(points, column), marker="o", capsize=3, label=name)
+        axes.errorbar([r[x] for r in points], values, yerr=bars(points, column), marker="o", capsize=3, label=name)
     baseline = [r for r in rows if r["spec"] == "none" and r.get(column) is not None]
     if along is TOKENS:
         for r in baseline:

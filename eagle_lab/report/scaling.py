@@ -8,6 +8,7 @@ squares. A head's size and the target's own uncertainty bound it from below, whi
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,18 +34,18 @@ def against_data(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]
             continue
         sizes = sorted(points)
         steps = points[sizes[0]]["num_steps"]
-        power, factor = line(sizes, [1 - (points[n]["accept_length"] - 1) / steps for n in sizes])
+        fit = fitted(sizes, [points[n]["accept_length"] for n in sizes], steps)
         for n in [*sizes, FURTHER * sizes[-1]]:
-            fitted = 1 + steps * (1 - np.exp(factor) * n**power)
             if found := points.get(n):
                 seen = with_interval(found, "accept_length", "accept_length_low", "accept_length_high")
-                cells.append([link(spec, found["fingerprint"]), f"{n:,}", seen, number(fitted)])
+                cells.append([link(spec, found["fingerprint"]), f"{n:,}", seen, number(fit(n))])
             else:
-                cells.append([f"{spec}, not measured", f"{n:,}", "-", number(fitted)])
+                cells.append([f"{spec}, not measured", f"{n:,}", "-", number(fit(n))])
     return ["spec", "supervised tokens", "accept length", "by the fit"], cells
 
 
-def line(sizes: list[int], shares: list[float]) -> tuple[float, float]:
-    """(power, logarithm of the factor)"""
-    power, factor = np.polyfit(np.log(sizes), np.log(shares), 1)
-    return float(power), float(factor)
+def fitted(sizes: list[int], accept_lengths: list[float], steps: int) -> Callable[[float], float]:
+    """Accept length by supervised tokens, as fitted to these points of one spec with so many draft steps."""
+    shares = [1 - (a - 1) / steps for a in accept_lengths]
+    power, factor = map(float, np.polyfit(np.log(sizes), np.log(shares), 1))
+    return lambda tokens: float(1 + steps * (1 - np.exp(factor) * tokens**power))
