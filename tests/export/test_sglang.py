@@ -142,6 +142,15 @@ def test_logits_are_compared_at_their_size(tmp_path):
             judge(path, large, theirs._replace(logits=large + off), head)
 
 
+def test_a_wide_head_in_bfloat16_may_round_twice(tmp_path):
+    path, ours, theirs, head = _judged(tmp_path, ["model.embed_tokens.weight"], 0)
+    (path / "config.json").write_text(json.dumps({"dtype": "bfloat16"}))
+    wide = ours + 1.88  # the largest logit of an 8B shape with random weights
+    assert judge(path, wide, theirs._replace(logits=wide + 0.0148), head)["argmax_agreement"] == 1
+    with pytest.raises(ServingFault, match=r"allowed 0\.0294 in bfloat16"):
+        judge(path, wide, theirs._replace(logits=wide + 0.03), head)
+
+
 def _judged(path, untouched, shift):
     (path / "config.json").write_text(json.dumps({"dtype": "float32"}))
     head = random_head(SHAPE)
