@@ -176,7 +176,7 @@ def at_most(config: Config) -> list[Document]:
     """The training rows that the sources can give, each of full length; 2,000 of a file that is not here yet and has no
     count. Not more than have trainer.max_tokens. Raises LabError for a file that cannot be read as its source says.
     """
-    count = sum(_conversations(source) for source in config.data.sources)
+    count = sum(_answers(source) for source in config.data.sources)
     length = config.data.max_length
     rows = max(1, math.floor(count * (1 - config.data.holdout)))
     if config.trainer.max_tokens is not None:
@@ -184,7 +184,8 @@ def at_most(config: Config) -> list[Document]:
     return [Document(length, length - 1)] * rows
 
 
-def _conversations(source: Source) -> int:
+def _answers(source: Source) -> int:
+    """A training row is one answer, so that a conversation of eleven turns makes eleven."""
     if source.path is None:
         return source.count or 2000
-    return len(read_source(source))
+    return sum(len(conversation.turns) for conversation in read_source(source))

@@ -108,8 +108,8 @@ def test_sources_say_how_many_rows_at_most(tmp_path: Path) -> None:
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"turns": ["a"]}\n\n{"turns": ["b"]}\n{"turns": ["c", "d"]}\n{"turns": ["e"]}\n')
     given = ("data=jsonl", "data.holdout=0")
-    assert len(at_most(config_of(*given, f"data.sources=[{{path: {file}}}]"))) == 4, "a file is counted"
-    assert len(at_most(config_of(*given, f"data.sources=[{{path: {file}, count: 3}}]"))) == 3
+    assert len(at_most(config_of(*given, f"data.sources=[{{path: {file}}}]"))) == 5, "a file's turns are counted"
+    assert len(at_most(config_of(*given, f"data.sources=[{{path: {file}, count: 3}}]"))) == 4, "of 3 conversations"
     assert len(at_most(config_of(*given, "data.sources=[{url: https://a/b.jsonl}]"))) == 2000, "it is not here yet"
     file.write_text("{")
     with pytest.raises(LabError, match=r"prompts\.jsonl"):
