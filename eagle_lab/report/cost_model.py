@@ -33,8 +33,8 @@ Shape = tuple[int, int, int]
 NEEDED = ("num_steps", "eagle_topk", "num_draft_tokens", "accept_length", "tok_s", "concurrency")
 STEADY = 1.4
 """Largest over smallest `pace` of points whose tok/s is taken as measured; beyond, that of their fastest tenth is.
-Chains of 3 to 16 tokens predicted from the others of two H200 sweeps: the steady one (1.32 at most) within 12.9 % as
-measured, 15.7 % by the fastest tenth; the other (1.6) within 32 and 15.4 %."""
+Chains of 3 to 16 tokens predicted from the others of three H200 sweeps: the steady ones (1.33 at most) within 13.7 % as
+measured, 15.7 % by the fastest tenth of the first; the other (1.6) within 32 and 15.4 %."""
 
 
 @dataclass(frozen=True)
