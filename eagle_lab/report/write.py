@@ -51,7 +51,7 @@ PREDICTION = (
     'WITHOUT that point: its accept length from the next deeper chain ("as measured" where no other chain is as '
     'deep, and for trees), its tok/s, and the error against the measured tok/s. "-": the other points do not determine '
     'it; a chain needs two other chains, a tree other trees too. "extrapolated": fewer or more draft tokens than any '
-    "of them."
+    "of them, or more draft steps."
 )
 FEW, DRAWN = 12, 2
 """So many conditions all get plots and comparisons; of more, only the first two. A plot takes about 0.1 s."""
