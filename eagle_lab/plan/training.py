@@ -173,8 +173,9 @@ def _gib(size: float) -> str:
 
 
 def at_most(config: Config) -> list[Document]:
-    """The training rows that the sources can give, each of full length; 2,000 of a file that is not here yet and has no
-    count. Not more than have trainer.max_tokens. Raises LabError for a file that cannot be read as its source says.
+    """The training rows that the sources can give, each of full length; of a file that is not here yet its count, or
+    2,000, as if each conversation had one answer; the share held out is of rows. Not more than have trainer.max_tokens.
+    Raises LabError for a file that cannot be read as its source says.
     """
     count = sum(_answers(source) for source in config.data.sources)
     length = config.data.max_length

@@ -1,9 +1,9 @@
 """What a round of speculation costs, fitted to measured points, and the speed of points that were not measured.
 
 A round drafts `num_steps` times and verifies `num_draft_tokens` tokens, for all requests in flight at once. With c in
-flight it yields c x accept length tokens, so in R seconds a round the speed is c * accept_length / R. R is that of the
-fastest tenth of the point's requests (evaluate.speed.rounds), a plain step that of plain decoding's; for rows of before
-these were kept R = c * accept_length / tok_s, which holds a share of the prompts too. The model:
+flight it yields c x accept length tokens, so in R seconds a round the speed is c * accept_length / R. R is
+c * accept_length / tok_s, which holds a share of the prompts too; where the machine was not steady (STEADY) it is that
+of the fastest tenth of the point's requests (evaluate.speed.rounds), a plain step that of plain decoding's. The model:
 
     R(steps, topk, n) = fixed + steps * (draft + branch * [topk > 1]) + token * n + sum_m bend_m * max(0, n - m)
 
@@ -11,7 +11,7 @@ with no cost below zero (non-negative least squares on relative errors). m runs 
 the shortest and the longest, so verification may turn from flat (memory-bound) to steep (compute-bound) but not back:
 the roofline of Williams et al. 2009, doi:10.1145/1498765.1498785.
 
-A machine is not equally fast at all times. In three sweeps on an H200 the same lone prompts took 23 to 48 ms while
+A machine is not equally fast at all times. In three early sweeps on H200s the same lone prompts took 23 to 48 ms while
 different points were timed, and a round kept to 0.106 to 0.114 of its point's own. So rounds are fitted, and predicted,
 relative to these.
 
@@ -34,7 +34,7 @@ NEEDED = ("num_steps", "eagle_topk", "num_draft_tokens", "accept_length", "tok_s
 STEADY = 1.4
 """Largest over smallest `pace` of points whose tok/s is taken as measured; beyond, that of their fastest tenth is.
 Chains of 3 to 16 tokens predicted from the others of three H200 sweeps: the steady ones (1.33 at most) within 13.7 % as
-measured, 15.7 % by the fastest tenth of the first; the other (1.6) within 32 and 15.4 %."""
+measured, 15.7 % by the fastest tenth (what=draft_tokens_before); the other (1.6) within 32 and 15.4 %."""
 
 
 @dataclass(frozen=True)
@@ -215,8 +215,8 @@ def chain_accept_length(measured: list[Point], tokens: int) -> float | None:
 
     A greedy draft does not depend on how many follow it, so this is what the first drafts of that chain's own rounds
     yield. A shorter chain also starts rounds at positions that a deeper one skips: from 16 tokens the accept length of
-    5 comes out 6 % too short, from 6 tokens 0.4 to 1.5 % (docs/results/h200.jsonl, what=draft_tokens). None without a
-    chain that deep: what a further draft, or a branch, would add was not measured.
+    5 comes out 6.5 to 9.6 % too short, from 6 tokens 0.9 to 3.6 % (docs/results/h200.jsonl, what=draft_tokens). None
+    without a chain that deep: what a further draft, or a branch, would add was not measured.
     """
     deeper = [p for p in measured if p.topk == 1 and p.tokens >= tokens and p.survival]
     if not deeper:
