@@ -139,11 +139,17 @@ class Design:
     fewest: int
     most: int
     """Tokens."""
+    deepest: int
+    """Draft steps."""
     knots: np.ndarray
     directions: np.ndarray
     """Orthonormal rows that span what the points determine of (fixed, draft, branch, token)."""
     features: np.ndarray
     """[points, costs]"""
+
+    def extrapolates(self, steps: int, tokens: int) -> bool:
+        """Whether a shape lies beyond these points: fewer or more tokens to verify, or more draft steps."""
+        return not self.fewest <= tokens <= self.most or steps > self.deepest
 
 
 def _features(shapes: np.ndarray, knots: np.ndarray) -> np.ndarray:
@@ -158,11 +164,11 @@ def _features(shapes: np.ndarray, knots: np.ndarray) -> np.ndarray:
 # conditions repeat the same few grids of spec points
 @lru_cache(maxsize=1024)
 def _design(shapes: tuple[Shape, ...]) -> Design:
-    tokens = [n for _, _, n in shapes]
+    steps, _, tokens = zip(*shapes, strict=True)
     knots = np.array(sorted({n for _, topk, n in shapes if topk == 1})[1:-1])
     features = _features(np.array(shapes), knots)
     _, sizes, directions = np.linalg.svd(features[:, :4], full_matrices=False)
-    return Design(min(tokens), max(tokens), knots, directions[sizes > 1e-9 * sizes[0]], features)
+    return Design(min(tokens), max(tokens), max(steps), knots, directions[sizes > 1e-9 * sizes[0]], features)
 
 
 class Costs:
@@ -238,8 +244,7 @@ def left_out(measured: list[Point]) -> list[Prediction | None]:
         predicted = chain_accept_length(others, point.tokens) if point.topk == 1 else None
         accepted = predicted or point.accept_length
         speed = point.concurrency * accepted / seconds
-        within = costs.design.fewest <= point.tokens <= costs.design.most
-        beyond = not within or point.steps > max(p.steps for p in others)
+        beyond = costs.design.extrapolates(point.steps, point.tokens)
         found.append(Prediction(point.spec, point.tokens, accepted, seconds, speed, predicted is not None, beyond))
     return found
 
@@ -258,6 +263,6 @@ def chains(measured: list[Point], costs: Costs) -> list[Prediction]:
         accepted = chain_accept_length(measured, tokens)
         if accepted is None or not seconds > 0:  # nan is not
             return []
-        speed, beyond = measured[0].concurrency * accepted / seconds, tokens < costs.design.fewest
+        speed, beyond = measured[0].concurrency * accepted / seconds, costs.design.extrapolates(tokens - 1, tokens)
         found.append(Prediction(f"chain_{tokens}", tokens, accepted, seconds, speed, True, beyond))
     return found
